@@ -1,0 +1,1 @@
+//! Checkpoints as Hugging Face folders, both ways, written atomically

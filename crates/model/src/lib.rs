@@ -1,0 +1,1 @@
+//! The transformer: configuration, parameters, forward pass, taps, and its fused training pass

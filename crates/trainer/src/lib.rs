@@ -1,0 +1,1 @@
+//! The training loop: data, schedule, optimizer, evaluation, exact state
