@@ -196,7 +196,7 @@ vectorized! {
     }
 
     /// aᵢ += bᵢ.
-    pub(crate) fn add_assign(a: &mut [f32], b: &[f32]) {
+    pub fn add_assign(a: &mut [f32], b: &[f32]) {
         for (a, b) in a.iter_mut().zip(b) {
             *a += b;
         }

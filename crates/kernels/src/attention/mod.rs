@@ -11,7 +11,7 @@ mod cpu;
 mod op;
 
 pub use cpu::{Buffers, Gradients, Inputs, backward, forward};
-pub use op::{fused, pattern, reference};
+pub use op::{fused, gather, pattern, reference};
 
 use crate::dropout::Dropout;
 use crate::error::KernelError;

@@ -130,12 +130,19 @@ pub fn pattern(options: Options, q: &Tensor, k: &Tensor) -> Result<Tensor> {
 
 /// The same as [`fused`] from plain candle operations, on any device and in any float type.
 pub fn reference(options: Options, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
-    let size = size(q.shape(), k.shape())?;
     let mut weights = pattern(options, q, k)?; // (B, H, T, S)
     if let Some(dropout) = options.dropout {
         weights = crate::dropout::reference(dropout, &weights)?;
     }
-    weights.matmul(&repeat_heads(v, size.heads)?.contiguous()?)
+    gather(&weights, v)
+}
+
+/// What a pattern gathers from the values.
+///
+/// # Shapes
+/// `pattern` `(B, H, T, S)`, `v` `(B, G, S, D)`; returns `(B, H, T, D)`.
+pub fn gather(pattern: &Tensor, v: &Tensor) -> Result<Tensor> {
+    pattern.matmul(&repeat_heads(v, pattern.dim(1)?)?.contiguous()?)
 }
 
 #[cfg(test)]
