@@ -17,6 +17,21 @@ pub enum InspectError {
         what: &'static str,
     },
 
+    /// A layer or head that the model does not have.
+    #[error("{what} {number} does not exist: the model has {count}, counted from 0")]
+    NoSuch {
+        /// `layer` or `head`.
+        what: &'static str,
+        /// The number asked for.
+        number: usize,
+        /// How many there are.
+        count: usize,
+    },
+
+    /// The model failed.
+    #[error(transparent)]
+    Model(#[from] softdict_model::ModelError),
+
     /// Two lists that describe the same thing differ in length.
     #[error("attention maps: {what} has {found} entries, {expected} expected")]
     Length {

@@ -1,6 +1,6 @@
 //! What attention looks at: captured patterns, head scores, reports.
 //!
-//! Reading order: [`AttentionMaps`] is what a capture yields; [`report`] writes it in every format;
+//! Reading order: [`capture`] reads patterns through a tap; [`AttentionMaps`] holds them; [`report`] writes it in every format;
 //! [`scores`] puts numbers on single patterns; [`labels`] makes tokens safe and visible.
 //!
 //! ```
@@ -22,11 +22,13 @@
 //! # Ok::<(), softdict_inspect::InspectError>(())
 //! ```
 
+mod capture;
 mod error;
 pub mod labels;
 mod maps;
 pub mod report;
 pub mod scores;
 
+pub use capture::{ScoreOptions, capture, score_heads};
 pub use error::{InspectError, Result};
 pub use maps::{AttentionMaps, MapParts, Shape};
