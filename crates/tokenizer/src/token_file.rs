@@ -1,0 +1,300 @@
+//! Token ids on disk: a header, then each id in two bytes or four, little-endian.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..8 | `softdict` |
+//! | 8..12 | 1, the version of this layout |
+//! | 12..16 | bytes per id: 2 when the vocabulary has at most 65,536 entries, else 4 |
+//! | 16..24 | size of the vocabulary |
+//! | 24..32 | number of ids |
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use crate::atomic::AtomicFile;
+use crate::error::{Error, Result};
+
+const MAGIC: &[u8; 8] = b"softdict";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 32;
+
+/// Token ids in a file, mapped, so that a corpus larger than memory can be sampled.
+#[derive(Debug)]
+pub struct TokenFile {
+    path: PathBuf,
+    map: Mmap,
+    width: Width,
+    vocab_size: usize,
+    len: usize,
+}
+
+/// Bytes per id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Width {
+    Two = 2,
+    Four = 4,
+}
+
+impl Width {
+    fn for_vocab(vocab_size: usize) -> Self {
+        if vocab_size <= 1 << 16 { Self::Two } else { Self::Four }
+    }
+
+    /// Inverts how [`TokenWriter::push`] lays ids out.
+    fn read(self, bytes: &[u8]) -> u32 {
+        match (self, bytes) {
+            (Self::Two, &[a, b]) => u32::from(u16::from_le_bytes([a, b])),
+            (Self::Four, &[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]),
+            // `chunks_exact(width)` gives nothing else
+            _ => 0,
+        }
+    }
+}
+
+impl TokenFile {
+    /// Opens a file and checks its header against its size.
+    ///
+    /// # Errors
+    /// [`Error::TokenFile`] when it is no such file, of another version, cut short or too long.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let invalid = |reason: String| Error::TokenFile { path: path.to_path_buf(), reason };
+        let file = File::open(path).map_err(Error::io(path, "open the token file"))?;
+        let size = file.metadata().map_err(Error::io(path, "look at the token file"))?.len();
+        if size < HEADER_BYTES as u64 {
+            return Err(invalid(format!("it has {size} bytes, fewer than its header of {HEADER_BYTES}")));
+        }
+        let map = map(&file).map_err(Error::io(path, "map the token file"))?;
+        let u32_at = |at: usize| Width::Four.read(&map[at..at + 4]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        if map[..8] != *MAGIC {
+            return Err(invalid("it does not start with the mark \"softdict\"".to_owned()));
+        }
+        if u32_at(8) != VERSION {
+            return Err(invalid(format!(
+                "its layout is version {}, this program reads {VERSION}",
+                u32_at(8)
+            )));
+        }
+        let width = match u32_at(12) {
+            2 => Width::Two,
+            4 => Width::Four,
+            width => return Err(invalid(format!("it has {width} bytes per id; 2 or 4 are possible"))),
+        };
+        let (vocab_size, len) = (u64_at(16), u64_at(24));
+        let expected = u128::from(len) * width as u128 + HEADER_BYTES as u128;
+        if u128::from(size) != expected {
+            return Err(invalid(format!("{len} ids make {expected} bytes, but it has {size}")));
+        }
+        Ok(Self { path: path.to_path_buf(), map, width, vocab_size: vocab_size as usize, len: len as usize })
+    }
+
+    /// Number of ids.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no id, as in the validation file when nothing is set aside.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Size of the vocabulary that the ids are from.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The id at a place, if there is one.
+    pub fn get(&self, index: usize) -> Option<u32> {
+        (index < self.len).then(|| self.ids(index..index + 1).next()).flatten()
+    }
+
+    /// Copies a range of ids.
+    ///
+    /// # Errors
+    /// [`Error::TokenRange`] when the range goes past the end or has another length than `out`.
+    pub fn copy_to(&self, range: Range<usize>, out: &mut [u32]) -> Result<()> {
+        if range.start > range.end || range.end > self.len || range.len() != out.len() {
+            return Err(Error::TokenRange {
+                path: self.path.clone(),
+                start: range.start,
+                end: range.end,
+                buffer: out.len(),
+                len: self.len,
+            });
+        }
+        for (out, id) in out.iter_mut().zip(self.ids(range)) {
+            *out = id;
+        }
+        Ok(())
+    }
+
+    /// Reads every id and checks that the vocabulary has it.
+    ///
+    /// # Errors
+    /// [`Error::TokenFile`] with the first id that is too large and its place.
+    pub fn verify(&self) -> Result<()> {
+        match self.ids(0..self.len).enumerate().find(|&(_, id)| id as usize >= self.vocab_size) {
+            None => Ok(()),
+            Some((place, id)) => Err(Error::TokenFile {
+                path: self.path.clone(),
+                reason: format!("token {place} is id {id}, but the vocabulary has {}", self.vocab_size),
+            }),
+        }
+    }
+
+    fn ids(&self, range: Range<usize>) -> impl Iterator<Item = u32> {
+        let width = self.width;
+        let bytes = HEADER_BYTES + range.start * width as usize..HEADER_BYTES + range.end * width as usize;
+        self.map[bytes].chunks_exact(width as usize).map(move |bytes| width.read(bytes))
+    }
+}
+
+#[expect(unsafe_code, reason = "mapping a file")]
+fn map(file: &File) -> std::io::Result<Mmap> {
+    // SAFETY: the mapping is read-only, and this program puts token files in place by renaming, so a file
+    // once opened never changes. Were it changed from outside, ids would be wrong numbers, nothing more.
+    unsafe { Mmap::map(file) }
+}
+
+/// Writes a token file, id by id; it appears when finished.
+#[derive(Debug)]
+pub(crate) struct TokenWriter {
+    file: AtomicFile,
+    path: PathBuf,
+    width: Width,
+    vocab_size: usize,
+    len: usize,
+    buffer: Vec<u8>,
+}
+
+impl TokenWriter {
+    pub(crate) fn create(path: &Path, vocab_size: usize) -> Result<Self> {
+        let mut file = AtomicFile::create(path)?;
+        // the number of ids is known at the end
+        file.write(&[0; HEADER_BYTES])?;
+        let width = Width::for_vocab(vocab_size);
+        Ok(Self { file, path: path.to_path_buf(), width, vocab_size, len: 0, buffer: Vec::new() })
+    }
+
+    /// Appends ids; an id that the vocabulary lacks is an error, never a wrapped number.
+    pub(crate) fn push(&mut self, ids: &[u32]) -> Result<()> {
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= self.vocab_size) {
+            return Err(Error::TokenFile {
+                path: self.path.clone(),
+                reason: format!("id {id} does not fit a vocabulary of {}", self.vocab_size),
+            });
+        }
+        self.buffer.clear();
+        match self.width {
+            Width::Two => self.buffer.extend(ids.iter().flat_map(|&id| (id as u16).to_le_bytes())),
+            Width::Four => self.buffer.extend(ids.iter().flat_map(|&id| id.to_le_bytes())),
+        }
+        self.len += ids.len();
+        self.file.write(&self.buffer)
+    }
+
+    /// Writes the header, puts the file in place and gives the number of ids.
+    pub(crate) fn finish(mut self) -> Result<usize> {
+        let mut header = Vec::with_capacity(HEADER_BYTES);
+        header.extend_from_slice(MAGIC);
+        header.extend_from_slice(&VERSION.to_le_bytes());
+        header.extend_from_slice(&(self.width as u32).to_le_bytes());
+        header.extend_from_slice(&(self.vocab_size as u64).to_le_bytes());
+        header.extend_from_slice(&(self.len as u64).to_le_bytes());
+        self.file.write_at_start(&header)?;
+        self.file.commit()?;
+        Ok(self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(folder: &Path, vocab_size: usize, ids: &[u32]) -> PathBuf {
+        let path = folder.join("x.bin");
+        let mut writer = TokenWriter::create(&path, vocab_size).unwrap();
+        for part in ids.chunks(3) {
+            writer.push(part).unwrap();
+        }
+        assert_eq!(writer.finish().unwrap(), ids.len());
+        path
+    }
+
+    #[test]
+    fn ids_come_back_in_two_bytes_or_four() {
+        let folder = tempfile::tempdir().unwrap();
+        for (vocab_size, width) in [(65_536, 2), (65_537, 4)] {
+            let ids: Vec<u32> = [0, 1, 255, 256, 65_535, vocab_size as u32 - 1].to_vec();
+            let path = written(folder.path(), vocab_size, &ids);
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), 32 + width * ids.len() as u64);
+            let file = TokenFile::open(&path).unwrap();
+            file.verify().unwrap();
+            assert_eq!((file.len(), file.vocab_size()), (ids.len(), vocab_size));
+            let mut out = vec![0; 4];
+            file.copy_to(2..6, &mut out).unwrap();
+            assert_eq!(out, ids[2..]);
+            assert_eq!(file.get(5), Some(ids[5]));
+            assert_eq!(file.get(6), None);
+        }
+    }
+
+    #[test]
+    fn an_id_past_the_vocabulary_is_refused_on_writing_and_found_on_reading() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("y.bin");
+        assert!(TokenWriter::create(&path, 10).unwrap().push(&[9, 10]).is_err());
+        assert!(!path.exists());
+
+        let path = written(folder.path(), 10, &[1, 2, 3]);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[34] = 77;
+        std::fs::write(&path, bytes).unwrap();
+        let message = TokenFile::open(&path).unwrap().verify().unwrap_err().to_string();
+        assert!(message.contains("token 1 is id 77"), "{message}");
+    }
+
+    #[test]
+    fn ranges_past_the_end_are_errors_with_all_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = TokenFile::open(written(folder.path(), 10, &[1, 2, 3])).unwrap();
+        let message = file.copy_to(1..5, &mut [0; 4]).unwrap_err().to_string();
+        assert!(message.contains("1..5") && message.contains("has 3"), "{message}");
+        assert!(file.copy_to(0..2, &mut [0; 3]).is_err());
+        file.copy_to(3..3, &mut []).unwrap();
+    }
+
+    #[test]
+    fn damaged_files_are_named_with_what_is_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = std::fs::read(written(folder.path(), 300, &[1, 2, 3])).unwrap();
+        let path = folder.path().join("damaged.bin");
+        let message = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = whole.clone();
+            change(&mut bytes);
+            std::fs::write(&path, bytes).unwrap();
+            TokenFile::open(&path).unwrap_err().to_string()
+        };
+        for (message, part) in [
+            (message(&|bytes| bytes.truncate(37)), "make 38 bytes, but it has 37"),
+            (message(&|bytes| bytes.push(0)), "but it has 39"),
+            (message(&|bytes| bytes.truncate(31)), "fewer than its header"),
+            (message(&|bytes| bytes.clear()), "it has 0 bytes"),
+            (message(&|bytes| bytes[0] = b'S'), "does not start with the mark"),
+            (message(&|bytes| bytes[8] = 9), "version 9"),
+            (message(&|bytes| bytes[12] = 3), "3 bytes per id"),
+            (message(&|bytes| bytes[24..32].fill(0xFF)), "18446744073709551615 ids"),
+        ] {
+            assert!(message.contains(part) && message.contains("damaged.bin"), "{message}");
+        }
+    }
+}
