@@ -1,1 +1,33 @@
-//! The training loop: data, schedule, optimizer, evaluation, exact state
+//! The training loop: data, schedule, optimizer, evaluation, exact state.
+//!
+//! Read `trainer` first: it is the loop. What it calls is one file each: `data` (which windows), `schedule` (the
+//! learning rate, a pure function of the step), `optimizer` (`AdamW` over flat buffers), `evaluate` (the loss over
+//! a whole split), `state` (what resume needs) and `events` (what is written and told).
+//!
+//! A run is exact: everything random is a pure function of the seed and of counters in [`State`], evaluation
+//! touches neither, and a checkpoint holds weights, moments and counters. So k steps and a resume give the same
+//! bytes as one go.
+
+mod data;
+mod error;
+mod evaluate;
+mod events;
+mod optimizer;
+mod schedule;
+mod settings;
+mod state;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod trainer;
+
+pub use data::Cursor;
+pub use error::{Result, TrainError};
+pub use evaluate::{Evaluation, evaluate};
+pub use events::{Best, EndReason, Event, MetricsFile, Observer};
+pub use optimizer::Optimizer;
+pub use schedule::{Schedule, learning_rate};
+pub use settings::{Sampling, TrainSettings};
+pub use state::State;
+pub use trainer::{Job, Outcome, Trainer};

@@ -1,0 +1,103 @@
+//! The loss over a whole split: every token once, weighted alike, whatever the batch size; no randomness.
+
+use crate::error::Result;
+use softdict_model::{Batch, Engine, ModelConfig, Parameters};
+use softdict_tokenizer::{SplitRecord, TokenFile};
+
+/// The loss over a split.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Evaluation {
+    /// Mean loss in nats per token.
+    pub loss: f64,
+    /// Tokens that were predicted.
+    pub tokens: usize,
+}
+
+impl Evaluation {
+    /// Bits per byte of text, by the split's own ratio of tokens to bytes.
+    pub fn bits_per_byte(&self, split: SplitRecord) -> f64 {
+        self.loss / std::f64::consts::LN_2 * split.tokens as f64 / split.bytes.max(1) as f64
+    }
+
+    /// e to the loss.
+    pub fn perplexity(&self) -> f64 {
+        self.loss.exp()
+    }
+}
+
+/// Evaluates the first `most` tokens (all when absent) in windows of the context that do not overlap.
+///
+/// The last window may be shorter. Returns `None` when there is nothing to predict.
+///
+/// # Errors
+/// When the model or the file fails.
+pub fn evaluate(
+    engine: &mut dyn Engine,
+    config: &ModelConfig,
+    parameters: &Parameters,
+    tokens: &TokenFile,
+    most: Option<usize>,
+    batch: usize,
+) -> Result<Option<Evaluation>> {
+    let context = config.context();
+    let predicted = tokens.len().saturating_sub(1).min(most.unwrap_or(usize::MAX));
+    if predicted == 0 {
+        return Ok(None);
+    }
+    let whole = predicted / context;
+    let mut total = 0.0;
+    let mut run = |start: usize, time: usize, count: usize| -> Result<()> {
+        let mut inputs = vec![0; count * time];
+        let mut targets = vec![0; count * time];
+        tokens.copy_to(start..start + count * time, &mut inputs)?;
+        tokens.copy_to(start + 1..start + 1 + count * time, &mut targets)?;
+        total += engine.loss(parameters, Batch { inputs: &inputs, targets: &targets, time })?;
+        Ok(())
+    };
+    let batch = batch.max(1);
+    for first in (0..whole).step_by(batch) {
+        run(first * context, context, batch.min(whole - first))?;
+    }
+    let rest = predicted % context;
+    if rest > 0 {
+        run(whole * context, rest, 1)?;
+    }
+    Ok(Some(Evaluation { loss: total / predicted as f64, tokens: predicted }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{small_config, token_file};
+    use softdict_model::FusedEngine;
+
+    #[test]
+    fn the_loss_does_not_depend_on_the_batch_and_counts_every_token() {
+        let config = small_config();
+        let parameters = Parameters::initial(&config, 1);
+        let (_folder, tokens) = token_file(60);
+        let mut engine = FusedEngine::new(&config).unwrap();
+        let mut loss = |batch, most| {
+            evaluate(&mut engine, &config, &parameters, &tokens, most, batch).unwrap().unwrap()
+        };
+        let (one, many) = (loss(1, None), loss(100, None));
+        assert_eq!(one.tokens, 59);
+        assert!((one.loss - many.loss).abs() < 1e-5 * one.loss);
+        assert_eq!(loss(3, Some(20)).tokens, 20);
+    }
+
+    #[test]
+    fn uniform_logits_cost_ln_v_and_an_empty_split_costs_nothing() {
+        let config = small_config();
+        let parameters = Parameters::zeros(&config);
+        let mut engine = FusedEngine::new(&config).unwrap();
+        let (_folder, tokens) = token_file(30);
+        let found = evaluate(&mut engine, &config, &parameters, &tokens, None, 2).unwrap().unwrap();
+        assert!((found.loss - (config.vocab_size as f64).ln()).abs() < 1e-6);
+        let split = SplitRecord { tokens: 30, bytes: 60 };
+        let expected = (config.vocab_size as f64).log2() / 2.0;
+        assert!((found.bits_per_byte(split) - expected).abs() < 1e-6);
+        let (_folder, single) = token_file(1);
+        assert!(evaluate(&mut engine, &config, &parameters, &single, None, 2).unwrap().is_none());
+    }
+}

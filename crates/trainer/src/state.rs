@@ -1,0 +1,109 @@
+//! All that exact resume needs besides weights and moments: a few counters, saved with each checkpoint.
+
+use crate::error::{Result, TrainError};
+use crate::events::Best;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Where a run stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// Updates made.
+    pub step: u64,
+    /// Tokens seen.
+    pub tokens: u64,
+    /// Windows drawn from the text: the data cursor's whole state.
+    pub drawn: u64,
+    /// Forward passes made: decides what dropout drops.
+    pub passes: u64,
+    /// The last update after which the validation split was evaluated.
+    pub evaluated: Option<u64>,
+    /// The lowest validation loss.
+    pub best: Option<Best>,
+    /// Evaluations since then.
+    pub since_best: u64,
+    /// Sum of the training losses since the last evaluation.
+    pub loss_sum: f64,
+    /// How many they are.
+    pub loss_count: u64,
+    /// SHA-256 of the text the run was started on.
+    pub text_sha256: String,
+}
+
+impl State {
+    /// Before the first update on a text.
+    pub fn new(text_sha256: &str) -> Self {
+        Self {
+            step: 0,
+            tokens: 0,
+            drawn: 0,
+            passes: 0,
+            evaluated: None,
+            best: None,
+            since_best: 0,
+            loss_sum: 0.0,
+            loss_count: 0,
+            text_sha256: text_sha256.to_owned(),
+        }
+    }
+
+    /// The state saved in a checkpoint's `trainer.safetensors`.
+    ///
+    /// # Errors
+    /// When it lacks a field or has one that this version does not know.
+    pub fn from_json(folder: &Path, json: serde_json::Value) -> Result<Self> {
+        serde_json::from_value(json)
+            .map_err(|error| TrainError::State { path: folder.to_path_buf(), reason: error.to_string() })
+    }
+
+    /// Mean training loss since the last evaluation.
+    pub fn train_loss(&self) -> Option<f64> {
+        (self.loss_count > 0).then(|| self.loss_sum / self.loss_count as f64)
+    }
+
+    /// Takes in the loss of an update; returns whether the evaluation is the best so far.
+    pub fn evaluated(&mut self, val_loss: f64) -> bool {
+        self.evaluated = Some(self.step);
+        (self.loss_sum, self.loss_count) = (0.0, 0);
+        let best = self.best.is_none_or(|best| val_loss < best.val_loss);
+        if best {
+            self.best = Some(Best { step: self.step, val_loss });
+            self.since_best = 0;
+        } else {
+            self.since_best += 1;
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_stays_until_a_lower_loss_comes() {
+        let mut state = State::new("0");
+        let seen: Vec<(bool, u64)> = [2.0, 1.5, 1.7, 1.5, 1.4]
+            .into_iter()
+            .map(|loss| {
+                state.step += 1;
+                (state.evaluated(loss), state.since_best)
+            })
+            .collect();
+        assert_eq!(seen, [(true, 0), (true, 0), (false, 1), (false, 2), (true, 0)]);
+        assert_eq!(state.best.unwrap().step, 5);
+    }
+
+    #[test]
+    fn the_state_survives_json_to_the_last_bit_and_a_missing_field_is_named() {
+        let mut state = State::new("abc");
+        (state.loss_sum, state.loss_count, state.drawn) = (0.1 + 0.2, 3, u64::MAX - 1);
+        let json = serde_json::to_value(&state).unwrap();
+        assert_eq!(State::from_json(Path::new("run"), json.clone()).unwrap(), state);
+        let mut broken = json;
+        broken.as_object_mut().unwrap().remove("drawn");
+        let message = State::from_json(Path::new("run"), broken).unwrap_err().to_string();
+        assert!(message.contains("drawn") && message.contains("run"), "{message}");
+    }
+}

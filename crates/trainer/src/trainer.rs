@@ -1,0 +1,359 @@
+//! The training loop.
+
+use crate::data::Cursor;
+use crate::error::{Result, TrainError};
+use crate::evaluate::{Evaluation, evaluate};
+use crate::events::{Best, EndReason, Event, MetricsFile, Observer};
+use crate::optimizer::Optimizer;
+use crate::schedule::learning_rate;
+use crate::settings::TrainSettings;
+use crate::state::State;
+use candle_core::Device;
+use softdict_checkpoint::{Contents, Progress, TrainerState};
+use softdict_kernels::adamw::global_norm;
+use softdict_model::{
+    Batch, ComposedEngine, DropoutPass, Engine, FusedEngine, ModelConfig, Parameters,
+};
+use softdict_tokenizer::Dataset;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What is trained, on what, and where it goes.
+pub struct Job<'a> {
+    /// The run's folder.
+    pub run: &'a Path,
+    /// The shape of the model.
+    pub config: &'a ModelConfig,
+    /// How it is trained.
+    pub settings: &'a TrainSettings,
+    /// All effective settings, for the first line of `metrics.jsonl`.
+    pub record: serde_json::Value,
+    /// The text as token ids.
+    pub dataset: &'a Dataset,
+    /// What messages call the text.
+    pub text_name: &'a str,
+    /// The `tokenizer.json` that goes into every checkpoint.
+    pub tokenizer: &'a [u8],
+    /// Where the model is computed.
+    pub device: &'a Device,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Outcome {
+    /// Updates made.
+    pub step: u64,
+    /// Why it ended.
+    pub reason: EndReason,
+    /// The lowest validation loss.
+    pub best: Option<Best>,
+    /// The last evaluation.
+    pub last: Option<Evaluation>,
+}
+
+/// A model in training.
+pub struct Trainer<'a> {
+    job: Job<'a>,
+    engine: Box<dyn Engine>,
+    cursor: Cursor<'a>,
+    parameters: Parameters,
+    optimizer: Optimizer,
+    gradient: Vec<f32>,
+    inputs: Vec<u32>,
+    targets: Vec<u32>,
+    state: State,
+    saved: Option<u64>,
+    last: Option<Evaluation>,
+    pace: Pace,
+}
+
+/// Time spent on updates since the last line of progress.
+#[derive(Default)]
+struct Pace {
+    spent: Duration,
+    tokens: u64,
+}
+
+impl<'a> Trainer<'a> {
+    /// A run from its beginning; from the given weights, else from random ones.
+    ///
+    /// # Errors
+    /// When the text is too short.
+    pub fn start(job: Job<'a>, parameters: Option<Parameters>) -> Result<Self> {
+        let parameters = parameters.unwrap_or_else(|| Parameters::initial(job.config, job.settings.seed));
+        let optimizer = Optimizer::new(parameters.table());
+        let state = State::new(&job.dataset.record.text_sha256);
+        Self::assemble(job, parameters, optimizer, state)
+    }
+
+    /// A run as the checkpoint in `folder` left it.
+    ///
+    /// # Errors
+    /// When the checkpoint has no trainer's state, or belongs to another text.
+    pub fn resume(job: Job<'a>, parameters: Parameters, folder: &Path) -> Result<Self> {
+        let (tensors, json) = softdict_checkpoint::load_trainer(folder)?;
+        let state = State::from_json(folder, json)?;
+        let now = &job.dataset.record.text_sha256;
+        if *now != state.text_sha256 {
+            let (now, then) = (now.clone(), state.text_sha256);
+            return Err(TrainError::Changed { key: format!("the content of {} (SHA-256)", job.text_name), now, then });
+        }
+        let mut optimizer = Optimizer::new(parameters.table());
+        for (name, into) in [("mean", &mut optimizer.mean), ("square", &mut optimizer.square)] {
+            let found = tensors.iter().find(|(own, _)| own == name).map(|(_, values)| values.as_slice());
+            match found {
+                Some(values) if values.len() == into.len() => into.copy_from_slice(values),
+                _ => {
+                    let reason = format!("lacks {} values of the optimizer's {name}", into.len());
+                    return Err(TrainError::State { path: folder.to_path_buf(), reason });
+                }
+            }
+        }
+        let saved = Some(state.step);
+        let mut trainer = Self::assemble(job, parameters, optimizer, state)?;
+        trainer.saved = saved;
+        Ok(trainer)
+    }
+
+    fn assemble(job: Job<'a>, parameters: Parameters, optimizer: Optimizer, state: State) -> Result<Self> {
+        let (settings, context) = (job.settings, job.config.context());
+        if !job.config.settings.causal {
+            return Err(TrainError::Conflict {
+                first: "model.causal = false".into(),
+                second: "predicting the next token".into(),
+                reason: "every token would see the one it is to predict",
+            });
+        }
+        let tokens = &job.dataset.train;
+        let (sampling, seed) = (settings.sampling, settings.seed);
+        let cursor = Cursor::new(tokens, job.text_name, context, sampling, seed, state.drawn)?;
+        let engine: Box<dyn Engine> = if job.device.is_cpu() {
+            Box::new(FusedEngine::new(job.config)?)
+        } else {
+            Box::new(ComposedEngine::new(job.config, job.device))
+        };
+        Ok(Self {
+            gradient: vec![0.0; parameters.table().len()],
+            inputs: vec![0; settings.batch * context],
+            targets: vec![0; settings.batch * context],
+            saved: None,
+            last: None,
+            pace: Pace::default(),
+            job,
+            engine,
+            cursor,
+            parameters,
+            optimizer,
+            state,
+        })
+    }
+
+    /// Updates made so far.
+    pub fn step(&self) -> u64 {
+        self.state.step
+    }
+
+    /// The weights as they are.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Seconds that one update takes here, measured on the run's first windows without changing anything.
+    ///
+    /// # Errors
+    /// When the model fails.
+    pub fn seconds_per_step(&mut self) -> Result<f64> {
+        let begin = self.cursor.drawn();
+        self.cursor.fill(&mut self.inputs, &mut self.targets)?;
+        self.cursor.seek(begin);
+        let mut fastest = f64::INFINITY;
+        // the first pass also makes the buffers
+        for _ in 0..3 {
+            let clock = Instant::now();
+            let batch =
+                Batch { inputs: &self.inputs, targets: &self.targets, time: self.job.config.context() };
+            self.engine.accumulate(&self.parameters, batch, 0.0, None, &mut self.gradient)?;
+            fastest = fastest.min(clock.elapsed().as_secs_f64());
+        }
+        self.gradient.fill(0.0);
+        Ok(fastest * self.job.settings.accumulate as f64)
+    }
+
+    /// Trains until all steps are made, patience ends, or `stop` says so; the last checkpoint is then complete.
+    ///
+    /// # Errors
+    /// When the loss is no longer a number, or a file cannot be written. What was saved before stays.
+    pub fn run(&mut self, observer: &mut dyn Observer, stop: &dyn Fn() -> bool) -> Result<Outcome> {
+        let clock = Instant::now();
+        let mut metrics = MetricsFile::open(self.job.run, self.state.step, self.state.evaluated)?;
+        let mut tell = |event: &Event| -> Result<()> {
+            metrics.event(event)?;
+            observer.event(event)
+        };
+        tell(&self.first_event())?;
+        let reason = loop {
+            if self.evaluation_is_due() {
+                self.evaluate(&mut tell)?;
+            }
+            if self.state.step >= self.job.settings.steps {
+                break EndReason::Finished;
+            }
+            if self.job.settings.patience.is_some_and(|patience| self.state.since_best >= patience) {
+                break EndReason::Patience;
+            }
+            if stop() {
+                break EndReason::Stopped;
+            }
+            self.update(&mut tell)?;
+            // written before it is evaluated, so that a failing evaluation loses nothing
+            if self.state.step.is_multiple_of(self.job.settings.checkpoint_every()) || self.is_last() {
+                self.save(&mut tell)?;
+            }
+        };
+        if self.saved != Some(self.state.step) {
+            self.save(&mut tell)?;
+        }
+        let (step, best) = (self.state.step, self.state.best);
+        tell(&Event::End { step, reason, best, seconds: clock.elapsed().as_secs_f64() })?;
+        Ok(Outcome { step, reason, best, last: self.last })
+    }
+
+    fn first_event(&self) -> Event {
+        let device = format!("{:?}", self.job.device.location()).to_lowercase();
+        let threads = rayon::current_num_threads();
+        if self.state.step > 0 {
+            return Event::Resume { step: self.state.step, device, threads };
+        }
+        let parameters = self.parameters.table().len();
+        Event::Start { settings: self.job.record.clone(), parameters, device, threads }
+    }
+
+    fn is_last(&self) -> bool {
+        self.state.step >= self.job.settings.steps
+    }
+
+    /// One update: the gradients of all micro-batches, clipped, into AdamW.
+    fn update(&mut self, tell: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
+        let clock = Instant::now();
+        let (settings, context) = (self.job.settings, self.job.config.context());
+        let step = self.state.step + 1;
+        let tokens = settings.tokens_per_step(context) as u64;
+        let mut loss = 0.0;
+        for _ in 0..settings.accumulate {
+            self.cursor.fill(&mut self.inputs, &mut self.targets)?;
+            let batch = Batch { inputs: &self.inputs, targets: &self.targets, time: context };
+            let dropout = DropoutPass { seed: settings.seed, pass: self.state.passes };
+            let scale = 1.0 / tokens as f32;
+            loss +=
+                self.engine.accumulate(&self.parameters, batch, scale, Some(dropout), &mut self.gradient)?;
+            self.state.passes += 1;
+        }
+        let loss = loss / tokens as f64;
+        let norm = global_norm(&self.gradient);
+        let rate = learning_rate(settings, step);
+        if !(loss.is_finite() && norm.is_finite()) {
+            return Err(self.not_finite(step, loss, norm, rate, tell));
+        }
+        self.optimizer.update(settings, step, rate, norm, &mut self.parameters, &mut self.gradient);
+
+        self.state.step = step;
+        self.state.tokens += tokens;
+        self.state.drawn = self.cursor.drawn();
+        self.state.loss_sum += loss;
+        self.state.loss_count += 1;
+        self.pace.spent += clock.elapsed();
+        self.pace.tokens += tokens;
+        if step == 1 || step.is_multiple_of(settings.log_every) || self.is_last() {
+            let tokens_per_second = self.pace.tokens as f64 / self.pace.spent.as_secs_f64().max(1e-9);
+            self.pace = Pace::default();
+            let (learning_rate, grad_norm, tokens) = (rate, norm, self.state.tokens);
+            tell(&Event::Step { step, loss, learning_rate, grad_norm, tokens, tokens_per_second })?;
+        }
+        Ok(())
+    }
+
+    /// The error of an update that must not be made; the weights before it are kept if nothing else was.
+    fn not_finite(
+        &mut self,
+        step: u64,
+        loss: f64,
+        norm: f64,
+        learning_rate: f64,
+        tell: &mut dyn FnMut(&Event) -> Result<()>,
+    ) -> TrainError {
+        let table = self.parameters.table();
+        let broken = |values: &[f32]| values.iter().any(|value| !value.is_finite());
+        let tensor = table
+            .iter()
+            .find(|parameter| broken(&self.gradient[parameter.range()]))
+            .map_or(String::new(), |parameter| format!(", first in the gradient of {}", parameter.name));
+        if self.saved.is_none()
+            && self.parameters.first_non_finite().is_none()
+            && let Err(error) = self.save(tell)
+        {
+            return error;
+        }
+        let (what, value) = if loss.is_finite() { ("gradient norm", norm) } else { ("loss", loss) };
+        let kept = self.saved.unwrap_or(0);
+        TrainError::NotFinite { step, what, value, tensor, kept, learning_rate }
+    }
+
+    fn evaluation_is_due(&self) -> bool {
+        let step = self.state.step;
+        let due = step.is_multiple_of(self.job.settings.eval_every) || self.is_last();
+        step > 0 && due && self.state.evaluated != Some(step)
+    }
+
+    fn evaluate(&mut self, tell: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
+        let settings = self.job.settings;
+        let val = &self.job.dataset.val;
+        let (engine, most) = (self.engine.as_mut(), settings.eval_tokens);
+        let found = evaluate(engine, self.job.config, &self.parameters, val, most, settings.batch)?;
+        let Some(found) = found else {
+            self.state.evaluated = Some(self.state.step);
+            return Ok(());
+        };
+        self.last = Some(found);
+        let (step, train_loss) = (self.state.step, self.state.train_loss());
+        let best = self.state.evaluated(found.loss);
+        let val_bits_per_byte = found.bits_per_byte(self.job.dataset.record.val);
+        tell(&Event::Eval { step, train_loss, val_loss: found.loss, val_bits_per_byte, best })?;
+        if best {
+            if self.saved != Some(step) {
+                self.save(tell)?;
+            }
+            softdict_checkpoint::point(self.job.run, "best", &softdict_checkpoint::step_folder(step))?;
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, tell: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
+        let (run, step) = (self.job.run, self.state.step);
+        let name = softdict_checkpoint::step_folder(step);
+        let state = serde_json::to_value(&self.state)
+            .map_err(|error| TrainError::State { path: run.join(&name), reason: error.to_string() })?;
+        let tensors =
+            [("mean", &self.optimizer.mean), ("square", &self.optimizer.square)];
+        let tensors = tensors.map(|(name, values)| (name.to_owned(), values.as_slice())).to_vec();
+        let known = |at: Option<u64>| at == Some(step);
+        let contents = Contents {
+            config: self.job.config,
+            parameters: &self.parameters,
+            tokenizer: Some(self.job.tokenizer),
+            progress: Progress {
+                step,
+                tokens: self.state.tokens,
+                train_loss: self.state.train_loss(),
+                val_loss: self.last.filter(|_| known(self.state.evaluated)).map(|last| last.loss),
+            },
+            trainer: Some(TrainerState { tensors, state }),
+        };
+        softdict_checkpoint::save(&run.join(&name), &contents)?;
+        softdict_checkpoint::point(run, "last", &name)?;
+        self.saved = Some(step);
+        if self.job.settings.keep_checkpoints > 0 {
+            softdict_checkpoint::prune(run, self.job.settings.keep_checkpoints)?;
+        }
+        tell(&Event::Checkpoint { step, path: name })
+    }
+}
