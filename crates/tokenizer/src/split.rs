@@ -46,7 +46,7 @@ impl Splitter {
     }
 }
 
-/// The same for a piece that ASCII alone decides, as most do; encoding is over three times as fast with it.
+/// The same for a piece that ASCII alone decides, as most do, without the cost of a regex search.
 fn ascii_piece(bytes: &[u8], at: usize) -> Option<usize> {
     let class = |at: usize| bytes.get(at).map(|&byte| Class::of_ascii(byte));
     // one past the last byte of this class; `None` where a character follows that is not ASCII
