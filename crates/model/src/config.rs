@@ -54,6 +54,7 @@ pub enum Scale {
 
 /// Size of the initial weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "InitSetting")]
 pub enum Init {
     /// Standard deviation 1/√(inputs of the layer).
     #[serde(rename = "fan_in")]
@@ -63,12 +64,37 @@ pub enum Init {
     Fixed,
 }
 
+/// [`Init`] as it is read: `0.02` may be written as a word or as a number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum InitSetting {
+    Word(String),
+    Number(f64),
+}
+
+impl TryFrom<InitSetting> for Init {
+    type Error = String;
+
+    fn try_from(setting: InitSetting) -> std::result::Result<Self, String> {
+        let word = match setting {
+            InitSetting::Word(word) => word,
+            InitSetting::Number(number) => number.to_string(),
+        };
+        match word.as_str() {
+            "fan_in" => Ok(Self::FanIn),
+            "0.02" => Ok(Self::Fixed),
+            _ => Err(format!("{word} is neither fan_in nor 0.02")),
+        }
+    }
+}
+
 /// Widths below this start from [`Init::FanIn`] unless told otherwise: 0.02 leaves narrow models stuck.
 const FAN_IN_BELOW: usize = 256;
 
 /// The `[model]` section of the settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, as users write them")]
 pub struct ModelSettings {
     /// Blocks.
     pub layers: usize,
@@ -160,13 +186,9 @@ fn number(key: &'static str, value: f64, right: bool, range: &str) -> Result<()>
     if right { Ok(()) } else { Err(ModelError::Range { key, value: value.to_string(), range: range.into() }) }
 }
 
-fn conflict(
-    first: (&str, impl std::fmt::Display),
-    second: (&str, impl std::fmt::Display),
-    reason: String,
-) -> ModelError {
-    let pair = |key: &str, value: &dyn std::fmt::Display| format!("{key} = {value}");
-    ModelError::Conflict { first: pair(first.0, &first.1), second: pair(second.0, &second.1), reason }
+fn conflict(first: (&str, f64), second: (&str, f64), reason: impl Into<String>) -> ModelError {
+    let pair = |(key, value): (&str, f64)| format!("{key} = {value}");
+    ModelError::Conflict { first: pair(first), second: pair(second), reason: reason.into() }
 }
 
 /// A validated model shape, with nothing left to decide.
@@ -218,15 +240,16 @@ impl ModelConfig {
         number("model.norm_eps", s.norm_eps, eps, "above 0 and below 1")?;
         let dropout = (0.0..1.0).contains(&s.dropout);
         number("model.dropout", f64::from(s.dropout), dropout, "at least 0 and below 1")?;
+        let (width, heads) = (("model.width", s.width as f64), ("model.heads", s.heads as f64));
         if !s.width.is_multiple_of(s.heads) {
             let reason =
                 "each head takes an equal share of the width; make the width a multiple of the heads";
-            return Err(conflict(("model.width", s.width), ("model.heads", s.heads), reason.into()));
+            return Err(conflict(width, heads, reason));
         }
         let kv_heads = s.kv_heads.unwrap_or(s.heads);
         if kv_heads == 0 || !s.heads.is_multiple_of(kv_heads) {
-            let reason = "key/value heads must divide the heads".to_owned();
-            return Err(conflict(("model.kv_heads", kv_heads), ("model.heads", s.heads), reason));
+            let reason = "key/value heads must divide the heads";
+            return Err(conflict(("model.kv_heads", kv_heads as f64), heads, reason));
         }
         let head_size = s.width / s.heads;
         let rotated = if s.positions == Positions::Rope { Self::rotated_width(s, head_size)? } else { 0 };
@@ -243,13 +266,14 @@ impl ModelConfig {
         let config = Self { heads: s.heads, settings, vocab_size, kv_heads, ffn_dim, rotated, init };
         // 2⁴⁰ parameters are four terabytes
         if config.parameter_estimate() > 1u128 << 40 {
-            let reason = "together they ask for more than 2^40 parameters".to_owned();
-            return Err(conflict(("model.layers", s.layers), ("model.width", s.width), reason));
+            let reason = "together they ask for more than 2^40 parameters";
+            return Err(conflict(("model.layers", s.layers as f64), width, reason));
         }
         Ok(config)
     }
 
     fn rotated_width(s: &ModelSettings, head_size: usize) -> Result<usize> {
+        let heads = ("model.heads", s.heads as f64);
         let rotated = (head_size as f64 * s.rope_fraction) as usize;
         if rotated > 0 && rotated.is_multiple_of(2) {
             return Ok(rotated);
@@ -258,12 +282,12 @@ impl ModelConfig {
             let reason = format!(
                 "{rotated} of the {head_size} components of a head would be rotated; rotation needs an even number of at least 2"
             );
-            return Err(conflict(("model.rope_fraction", s.rope_fraction), ("model.heads", s.heads), reason));
+            return Err(conflict(("model.rope_fraction", s.rope_fraction), heads, reason));
         }
         let reason = format!(
             "the head size {head_size} must be even for model.positions = rope, rotation needs pairs"
         );
-        Err(conflict(("model.width", s.width), ("model.heads", s.heads), reason))
+        Err(conflict(("model.width", s.width as f64), heads, reason))
     }
 
     fn parameter_estimate(&self) -> u128 {
@@ -383,6 +407,9 @@ mod tests {
                 .unwrap();
         assert_eq!((settings.norm, settings.ffn), (NormChoice::RmsNorm, Ffn::SwiGlu));
         assert_eq!(settings.init, Some(Init::Fixed));
+        let number: ModelSettings = serde_json::from_str(r#"{"init":0.02}"#).unwrap();
+        assert_eq!(number.init, Some(Init::Fixed));
+        assert!(serde_json::from_str::<ModelSettings>(r#"{"init":0.03}"#).is_err());
         let config = ModelConfig::new(&settings, 9).unwrap();
         // 8/3·128 = 341.33, next multiple of 16
         assert_eq!(config.ffn_dim, 352);

@@ -18,6 +18,8 @@ mod fused;
 pub mod kv_cache;
 pub mod parameters;
 pub mod taps;
+#[cfg(test)]
+mod tests;
 pub mod transformer;
 
 pub use block::DropoutPass;

@@ -38,6 +38,14 @@ impl Golden {
         names
     }
 
+    /// Whether a tensor holds floats.
+    ///
+    /// # Panics
+    /// When there is no such tensor.
+    pub fn is_float(&self, name: &str) -> bool {
+        self.tensors().tensor(name).unwrap().dtype() == Dtype::F32
+    }
+
     /// Shape and values of a float tensor.
     ///
     /// # Panics

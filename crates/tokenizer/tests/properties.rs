@@ -157,17 +157,3 @@ fn only_bytes_are_learned_from_text_that_is_not_utf8() {
         train(&Kind::Bpe, "abc", None).encode_bytes(b"ab\xFF").unwrap_err().to_string().contains("offset 2")
     );
 }
-
-/// 20 MB in a second on two cores is the promise; ten times that is usual, so a loaded machine passes too.
-#[test]
-fn tables_encode_more_than_twenty_megabytes_a_second() {
-    let content = long_text(16_000_000);
-    for kind in [Kind::Char, Kind::Byte] {
-        let tokenizer = train(&kind, content.as_str(), None);
-        let start = std::time::Instant::now();
-        let ids = tokenizer.encode(&content).unwrap();
-        let seconds = start.elapsed().as_secs_f64();
-        assert!(!ids.is_empty());
-        assert!(content.len() as f64 / seconds > 20e6, "{kind}: {seconds} s");
-    }
-}
