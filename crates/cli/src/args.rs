@@ -1,0 +1,278 @@
+//! The command line, as clap reads it; what the values mean is decided elsewhere.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Trains tiny transformers on a text file and shows what every attention head learned to look up.
+#[derive(Debug, Parser)]
+#[command(name = "softdict", version, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Train a model on a text; without a text, on the embedded tales
+    Train(Train),
+    /// Continue a prompt
+    Sample(Sample),
+    /// Loss of a checkpoint on its own splits or on another text
+    Eval(Eval),
+    /// What every head attends to on a prompt
+    Attention(Attention),
+    /// Scores of every head
+    Heads(Heads),
+    /// The ideas behind it, computed
+    Explain(Explain),
+    /// Train, apply and show tokenizers
+    Tokenizer(Tokenizer),
+    /// Print the embedded tales
+    Corpus(Corpus),
+    /// Print a completion script for a shell
+    Completions(Completions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Train {
+    /// The text to train on
+    pub(crate) text: Option<PathBuf>,
+    /// A settings file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Override a setting, such as model.layers=4; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// The run's folder [default: checkpoints/NAME, after the text]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Go on with the run in the folder
+    #[arg(long, conflicts_with_all = ["from", "overwrite"])]
+    pub(crate) resume: bool,
+    /// Start a new run from a checkpoint's weights and tokenizer
+    #[arg(long, value_name = "CKPT")]
+    pub(crate) from: Option<PathBuf>,
+    /// Replace the run in the folder
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// Seed of everything random; the same as --set train.seed=N
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+}
+
+/// Where to compute.
+#[derive(Debug, Args)]
+pub(crate) struct Machine {
+    /// auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    pub(crate) device: String,
+    /// Threads of the CPU [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<std::num::NonZeroUsize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Sample {
+    /// A run or checkpoint folder
+    pub(crate) checkpoint: PathBuf,
+    /// The text to continue
+    #[arg(long, allow_hyphen_values = true, conflicts_with = "prompt_file")]
+    pub(crate) prompt: Option<String>,
+    /// A file with the text to continue; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prompt_file: Option<PathBuf>,
+    /// New tokens at most [default: 200]
+    #[arg(long, value_name = "N")]
+    pub(crate) tokens: Option<usize>,
+    /// Below 1 safer, above 1 bolder, 0 always the likeliest [default: the run's]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
+    pub(crate) temperature: Option<f32>,
+    /// Draw from the K likeliest tokens; 0 is off
+    #[arg(long, value_name = "K", allow_hyphen_values = true)]
+    pub(crate) top_k: Option<i64>,
+    /// Draw from the fewest tokens that hold this share of the probability
+    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    pub(crate) top_p: Option<f32>,
+    /// Draw from tokens at least this share as likely as the likeliest
+    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    pub(crate) min_p: Option<f32>,
+    /// Above 1 makes tokens that occurred less likely
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
+    pub(crate) repetition_penalty: Option<f32>,
+    /// Stop before this text; may be repeated
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) stop: Vec<String>,
+    /// Seed of the draw [default: a new one, printed]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// How many continuations
+    #[arg(long, value_name = "N")]
+    pub(crate) num_samples: Option<usize>,
+    /// Read prompts from the terminal, one a line
+    #[arg(long, conflicts_with_all = ["prompt", "prompt_file", "num_samples", "json"])]
+    pub(crate) interactive: bool,
+    /// Compute every token anew from the whole text; the same result, slower
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+    /// Which checkpoint of a run
+    #[arg(long, value_name = "last|best", default_value = "best")]
+    pub(crate) which: Which,
+    /// One JSON object a sample
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+}
+
+/// Which checkpoint of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Which {
+    Last,
+    Best,
+}
+
+/// Which part of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Split {
+    Val,
+    Train,
+    All,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Eval {
+    /// A run or checkpoint folder
+    pub(crate) checkpoint: PathBuf,
+    /// Another text [default: the run's own]
+    pub(crate) text: Option<PathBuf>,
+    /// Which part of the run's text [default: val]; another text is taken whole
+    #[arg(long, conflicts_with = "text")]
+    pub(crate) split: Option<Split>,
+    /// Sequences at once; changes the speed, not the result
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub(crate) batch: std::num::NonZeroUsize,
+    /// Which checkpoint of a run
+    #[arg(long, value_name = "last|best", default_value = "best")]
+    pub(crate) which: Which,
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Attention {
+    /// A run or checkpoint folder
+    pub(crate) checkpoint: PathBuf,
+    /// The text to look at
+    #[arg(long, allow_hyphen_values = true)]
+    pub(crate) prompt: String,
+    /// Continue the prompt by N likeliest tokens first
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) generate: usize,
+    /// Only this layer; may be repeated [default: all]
+    #[arg(long, value_name = "L")]
+    pub(crate) layer: Vec<usize>,
+    /// Only this head; may be repeated [default: all]
+    #[arg(long, value_name = "H")]
+    pub(crate) head: Vec<usize>,
+    /// Write here [default: standard output]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) out: Option<PathBuf>,
+    /// term, json, npy, safetensors, csv, png, svg or html [default: by the name of --out, else term]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<softdict_inspect::report::Format>,
+    /// Which checkpoint of a run
+    #[arg(long, value_name = "last|best", default_value = "best")]
+    pub(crate) which: Which,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Heads {
+    /// A run or checkpoint folder
+    pub(crate) checkpoint: PathBuf,
+    /// The text to measure on [default: the run's validation split]
+    pub(crate) text: Option<PathBuf>,
+    /// As a JSON list
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Which checkpoint of a run
+    #[arg(long, value_name = "last|best", default_value = "best")]
+    pub(crate) which: Which,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// What to explain; without it, the list of topics
+    pub(crate) topic: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tokenizer {
+    #[command(subcommand)]
+    pub(crate) action: TokenizerAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenizerAction {
+    /// Learn a vocabulary from a text and write it as tokenizer.json
+    Train {
+        /// The text to learn from
+        text: PathBuf,
+        /// char, byte or bpe
+        #[arg(long, default_value = "bpe")]
+        kind: softdict_tokenizer::Kind,
+        /// Entries of a bpe vocabulary [default: by the size of the text]
+        #[arg(long, value_name = "N")]
+        vocab_size: Option<usize>,
+        /// Where to write it
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Text to token ids
+    Encode {
+        /// A checkpoint, run, or tokenizer.json
+        tokenizer: PathBuf,
+        /// The text [default: standard input]
+        #[arg(allow_hyphen_values = true)]
+        text: Option<String>,
+    },
+    /// Token ids, separated by spaces, to text
+    Decode {
+        /// A checkpoint, run, or tokenizer.json
+        tokenizer: PathBuf,
+        /// The ids [default: standard input]
+        ids: Vec<u32>,
+    },
+    /// List the vocabulary
+    Show {
+        /// A checkpoint, run, or tokenizer.json
+        tokenizer: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Corpus {
+    /// pronouns, dictionaries, or tales for both mixed
+    #[arg(default_value = "tales")]
+    pub(crate) kind: softdict_corpus::Tale,
+    /// How many lines
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) lines: usize,
+    /// Another seed, another text
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// bash, zsh, fish, elvish or powershell
+    pub(crate) shell: clap_complete::Shell,
+}

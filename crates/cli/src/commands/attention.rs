@@ -1,0 +1,241 @@
+//! `softdict attention`: what every head looks at on a prompt, in every format.
+
+use crate::args::Attention;
+use crate::checkpoint::{self, Loaded};
+use crate::machine::{self, available_memory};
+use crate::output::{self, bytes, grouped, notice};
+use crate::usage;
+use anyhow::{Context, bail};
+use softdict_inspect::report::{self, Format, Style};
+use softdict_inspect::{AttentionMaps, MapParts, Shape, capture};
+use softdict_sampler::{Flow, SampleOptions, generate};
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::Path;
+
+/// Of all heads, a report this large is worth a word, and one that large is written only when asked for.
+const LARGE: u64 = 20 << 20;
+const TOO_LARGE: u64 = 200 << 20;
+
+pub(crate) fn run(args: &Attention) -> anyhow::Result<()> {
+    let format = format(args)?;
+    let device = machine::prepare(&args.machine)?;
+    let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
+    let config = loaded.speaker().config();
+    let layers = chosen("--layer", &args.layer, config.layers())?;
+    let heads = chosen("--head", &args.head, config.heads)?;
+    let prompt = prompt(args, &loaded)?;
+    let shape = Shape { layers: layers.len(), heads: heads.len(), tokens: prompt.len() + args.generate };
+    check_size(args, format, &shape)?;
+    let ids = continued(&prompt, args.generate, &loaded)?;
+    let maps = AttentionMaps::new(MapParts {
+        tokens: ids.iter().map(|&id| loaded.tokenizer.token_text(id)).collect::<Result<_, _>>()?,
+        prompt_tokens: prompt.len(),
+        values: capture(loaded.speaker(), &ids, &layers, &heads)?,
+        causal: config.settings.causal,
+        token_ids: ids,
+        layers,
+        heads,
+    })?;
+    let Some(path) = &args.out else {
+        let mut out = output::stream();
+        report::write(format, &maps, &output::style(), &mut out)?;
+        out.flush()?;
+        return Ok(());
+    };
+    write_file(path, &mut |out| Ok(report::write(format, &maps, &Style::default(), out)?))
+        .with_context(|| format!("--out {}", path.display()))?;
+    let size = std::fs::metadata(path).map_or(0, |data| data.len());
+    notice(format!("{}: {format}, {}", path.display(), bytes(size)));
+    Ok(())
+}
+
+/// The format by its name, else by the file's.
+fn format(args: &Attention) -> anyhow::Result<Format> {
+    let format = match (args.format, &args.out) {
+        (Some(format), _) => format,
+        (None, Some(path)) => Format::from_extension(path).map_err(|error| usage(error.to_string()))?,
+        (None, None) => Format::Term,
+    };
+    let binary = matches!(format, Format::Npy | Format::Png | Format::Safetensors);
+    if binary && args.out.is_none() && std::io::stdout().is_terminal() {
+        return Err(usage(format!("--format {format} is no text for a terminal; give --out FILE.{format}")));
+    }
+    Ok(format)
+}
+
+/// The numbers given with a flag, each once; all when none is given.
+fn chosen(flag: &str, given: &[usize], count: usize) -> anyhow::Result<Vec<usize>> {
+    if given.is_empty() {
+        return Ok((0..count).collect());
+    }
+    let mut numbers = Vec::new();
+    for &number in given {
+        if number >= count {
+            let last = count.saturating_sub(1);
+            return Err(usage(format!("{flag} {number}: the model has {count}, counted from 0 to {last}")));
+        }
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    Ok(numbers)
+}
+
+/// The ids of the prompt, or its last ones that leave room for what is to be generated.
+fn prompt(args: &Attention, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
+    let mut ids = loaded.tokenizer.encode(&args.prompt).context("--prompt")?;
+    if ids.is_empty() {
+        return Err(usage("--prompt: the text has no token to look at"));
+    }
+    let context = loaded.speaker().config().context();
+    let room = context.saturating_sub(args.generate);
+    if room == 0 {
+        let most = context - 1;
+        return Err(usage(format!(
+            "--generate {}: the model sees {context} tokens at once, the prompt's included; give {most} at most",
+            args.generate
+        )));
+    }
+    if ids.len() > room {
+        let (found, kept) = (grouped(ids.len() as u64), grouped(room as u64));
+        let reason = match args.generate {
+            0 => format!("the model sees {} at once", grouped(context as u64)),
+            more => {
+                format!("the model sees {} at once, {more} of them to be generated", grouped(context as u64))
+            }
+        };
+        notice(format!("the prompt has {found} tokens: {reason}, so the last {kept} are shown"));
+        ids.drain(..ids.len() - room);
+    }
+    Ok(ids)
+}
+
+/// The prompt and its `count` likeliest next tokens.
+fn continued(prompt: &[u32], count: usize, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
+    let mut ids = prompt.to_vec();
+    if count > 0 {
+        let options =
+            SampleOptions { temperature: 0.0, tokens: count, num_samples: 1, ..SampleOptions::default() };
+        generate(loaded.speaker(), prompt, &options, 0, true, &mut |_, id| {
+            ids.push(id);
+            Flow::Continue
+        })?;
+    }
+    Ok(ids)
+}
+
+/// # Errors
+/// When all heads would make a report that nobody can open, or the maps do not fit in memory.
+fn check_size(args: &Attention, format: Format, shape: &Shape) -> anyhow::Result<()> {
+    let Shape { layers, heads, tokens } = *shape;
+    let what = format!("{layers} layers × {heads} heads × {tokens} × {tokens} weights");
+    let advice = "choose some with --layer and --head";
+    // as they come out of the model, and in one piece
+    let memory = shape.weights().saturating_mul(2 * size_of::<f32>() as u64);
+    if let Some(free) = available_memory().filter(|&free| memory > free) {
+        bail!(
+            "{what} take {}, and {} of memory are free; {advice}, or shorten --prompt",
+            bytes(memory),
+            bytes(free)
+        );
+    }
+    let size = format.size_estimate(shape);
+    if !(args.layer.is_empty() && args.head.is_empty()) || size <= LARGE {
+        return Ok(());
+    }
+    if size > TOO_LARGE {
+        bail!("{what} as {format} would be about {}, more than {}; {advice}", bytes(size), bytes(TOO_LARGE));
+    }
+    notice(format!("{what} as {format} will be about {}; for less, {advice}", bytes(size)));
+    Ok(())
+}
+
+/// Writes a file so that it is there whole or not at all, however large it is.
+fn write_file(
+    path: &Path,
+    write: &mut dyn FnMut(&mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    // a pipe or device cannot be replaced by a file
+    if path.exists() && !path.is_file() {
+        let mut out = BufWriter::new(File::options().write(true).open(path)?);
+        write(&mut out)?;
+        return Ok(out.flush()?);
+    }
+    let name = path.file_name().context("it has no file name")?.to_string_lossy();
+    let temporary = path.with_file_name(format!(".softdict-new-{}-{name}", std::process::id()));
+    let written = File::create(&temporary).map_err(anyhow::Error::from).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        write(&mut out)?;
+        out.into_inner()?.sync_all()?;
+        Ok(std::fs::rename(&temporary, path)?)
+    });
+    if written.is_err() {
+        // the first error is the one to report
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn args(extra: &[&str]) -> Attention {
+        let all = [&["softdict", "attention", "run", "--prompt", "- x"], extra].concat();
+        match Cli::parse_from(all).command {
+            Command::Attention(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_file_name_decides_the_format_unless_told_otherwise() {
+        assert_eq!(format(&args(&[])).unwrap(), Format::Term);
+        assert_eq!(format(&args(&["--out", "a.html"])).unwrap(), Format::Html);
+        assert_eq!(format(&args(&["--out", "a.html", "--format", "csv"])).unwrap(), Format::Csv);
+        let message = format(&args(&["--out", "a.doc"])).unwrap_err().to_string();
+        assert!(message.contains("a.doc"), "{message}");
+    }
+
+    #[test]
+    fn heads_are_chosen_once_each_and_must_exist() {
+        assert_eq!(chosen("--head", &[], 3).unwrap(), [0, 1, 2]);
+        assert_eq!(chosen("--head", &[2, 0, 2], 3).unwrap(), [2, 0]);
+        let message = chosen("--head", &[3], 3).unwrap_err().to_string();
+        assert!(message.contains("--head 3") && message.contains("0 to 2"), "{message}");
+    }
+
+    #[test]
+    fn a_huge_report_of_all_heads_is_refused_and_a_selection_is_not() {
+        let shape = Shape { layers: 12, heads: 12, tokens: 1024 };
+        let message = check_size(&args(&[]), Format::Csv, &shape).unwrap_err().to_string();
+        assert!(message.contains("--layer") && message.contains("GiB"), "{message}");
+        let one = Shape { layers: 1, heads: 1, tokens: 1024 };
+        check_size(&args(&["--layer", "3", "--head", "1"]), Format::Csv, &one).unwrap();
+        // 6 layers × 6 heads × 512² weights: said, not refused
+        check_size(&args(&[]), Format::Json, &Shape { layers: 6, heads: 6, tokens: 512 }).unwrap();
+        let endless = Shape { layers: 1 << 20, heads: 1 << 20, tokens: 1 << 20 };
+        assert!(
+            check_size(&args(&["--layer", "0"]), Format::Term, &endless).is_err()
+                || !cfg!(target_os = "linux")
+        );
+    }
+
+    #[test]
+    fn a_report_is_there_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a b.csv");
+        write_file(&path, &mut |out| Ok(out.write_all(b"first")?)).unwrap();
+        let failed = write_file(&path, &mut |out| {
+            out.write_all(b"half")?;
+            bail!("no more")
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "no more");
+        assert_eq!(std::fs::read(&path).unwrap(), b"first");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(write_file(folder.path(), &mut |_| Ok(())).is_err());
+    }
+}

@@ -1,0 +1,137 @@
+//! `softdict eval`: the loss of a checkpoint on its run's splits or on another text.
+
+use crate::args::{Eval, Split};
+use crate::checkpoint::{self, Corpus};
+use crate::{machine, output};
+use anyhow::bail;
+use candle_core::Device;
+use serde::Serialize;
+use softdict_model::{ComposedEngine, Engine, FusedEngine, ModelConfig};
+use softdict_tokenizer::{SplitRecord, TokenFile};
+use softdict_trainer::{Evaluation, evaluate};
+
+/// What is printed; the names of the JSON object.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Nats per token.
+    loss: f64,
+    bits_per_byte: f64,
+    perplexity: f64,
+    /// Tokens that were predicted.
+    tokens: usize,
+    split: &'static str,
+}
+
+pub(crate) fn run(args: &Eval) -> anyhow::Result<()> {
+    let device = machine::prepare(&args.machine)?;
+    let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
+    let config = loaded.model.config();
+    if !config.settings.causal {
+        bail!(
+            "{}: model.causal = false, so every token sees the one it would have to predict, and a loss means nothing",
+            loaded.folder.display()
+        );
+    }
+    let corpus = loaded.corpus(args.text.as_deref())?;
+    let (split, parts) = parts(&corpus, args.split)?;
+    let mut engine = engine(config, &device)?;
+    let mut found = Vec::new();
+    for (tokens, size) in parts {
+        let batch = args.batch.get();
+        let evaluation = evaluate(engine.as_mut(), config, &loaded.parameters, tokens, None, batch)?;
+        found.extend(evaluation.map(|evaluation| (evaluation, size)));
+    }
+    let Some(report) = report(&found, split) else {
+        bail!(
+            "{}: one token and none after it, so there is nothing to predict; give a longer text",
+            corpus.name
+        );
+    };
+    output::text(&if args.json { serde_json::to_string(&report)? + "\n" } else { report.lines() })
+}
+
+/// The token files to go through, with their sizes, and what they are called.
+fn parts(
+    corpus: &Corpus,
+    split: Option<Split>,
+) -> anyhow::Result<(&'static str, Vec<(&TokenFile, SplitRecord)>)> {
+    let (data, name) = (&corpus.dataset, &corpus.name);
+    let (train, val) = ((&data.train, data.record.train), (&data.val, data.record.val));
+    if corpus.foreign {
+        return Ok(("text", vec![train]));
+    }
+    let (called, parts) = match split.unwrap_or(Split::Val) {
+        Split::Val => ("val", vec![val]),
+        Split::Train => ("train", vec![train]),
+        Split::All => ("all", vec![train, val]),
+    };
+    if called == "val" && val.0.is_empty() {
+        bail!("{name} has no validation split (data.val_fraction); use --split train, or give a text");
+    }
+    Ok((called, parts))
+}
+
+fn engine(config: &ModelConfig, device: &Device) -> anyhow::Result<Box<dyn Engine>> {
+    Ok(if device.is_cpu() {
+        Box::new(FusedEngine::new(config)?)
+    } else {
+        Box::new(ComposedEngine::new(config, device))
+    })
+}
+
+/// The mean over all tokens of all parts.
+fn report(parts: &[(Evaluation, SplitRecord)], split: &'static str) -> Option<Report> {
+    let predicted: usize = parts.iter().map(|(found, _)| found.tokens).sum();
+    if predicted == 0 {
+        return None;
+    }
+    let nats: f64 = parts.iter().map(|(found, _)| found.loss * found.tokens as f64).sum();
+    let whole = Evaluation { loss: nats / predicted as f64, tokens: predicted };
+    let total = |count: fn(&SplitRecord) -> usize| parts.iter().map(|(_, size)| count(size)).sum();
+    let size = SplitRecord { tokens: total(|size| size.tokens), bytes: total(|size| size.bytes) };
+    let bits_per_byte = whole.bits_per_byte(size);
+    Some(Report { loss: whole.loss, bits_per_byte, perplexity: whole.perplexity(), tokens: predicted, split })
+}
+
+impl Report {
+    fn lines(&self) -> String {
+        let Self { loss, bits_per_byte, perplexity, tokens, split } = self;
+        let tokens = output::grouped(*tokens as u64);
+        format!(
+            "split          {split}\nloss           {loss:.4} nats per token\nbits per byte  {bits_per_byte:.4}\n\
+             perplexity     {perplexity:.4}\ntokens         {tokens}\n"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(loss: f64, tokens: usize, bytes: usize) -> (Evaluation, SplitRecord) {
+        (Evaluation { loss, tokens }, SplitRecord { tokens: tokens + 1, bytes })
+    }
+
+    #[test]
+    fn both_splits_count_by_their_tokens() {
+        let both = report(&[part(1.0, 300, 600), part(3.0, 100, 200)], "all").unwrap();
+        assert_eq!((both.tokens, both.split), (400, "all"));
+        assert!((both.loss - 1.5).abs() < 1e-12);
+        assert!((both.perplexity - 1.5f64.exp()).abs() < 1e-12);
+        let expected = 1.5 / std::f64::consts::LN_2 * 402.0 / 800.0;
+        assert!((both.bits_per_byte - expected).abs() < 1e-12);
+    }
+
+    #[test]
+    fn nothing_to_predict_has_no_loss() {
+        assert!(report(&[], "val").is_none());
+    }
+
+    #[test]
+    fn the_json_has_the_documented_names() {
+        let value = serde_json::to_value(report(&[part(2.0, 10, 10)], "val").unwrap()).unwrap();
+        let mut names: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["bits_per_byte", "loss", "perplexity", "split", "tokens"]);
+    }
+}

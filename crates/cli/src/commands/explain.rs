@@ -1,0 +1,99 @@
+//! `softdict explain`: the ideas that the program stands on, computed with its own operations.
+//!
+//! One topic is one file: a function that computes and returns a page of text.
+
+mod attention;
+
+use crate::args::Explain;
+use crate::{output, usage};
+
+/// Something that can be explained.
+struct Topic {
+    name: &'static str,
+    summary: &'static str,
+    page: fn() -> anyhow::Result<String>,
+}
+
+const TOPICS: [Topic; 1] = [Topic {
+    name: "attention",
+    summary: "why `it` finds `animal`: queries, keys and values of one sentence, to three decimals",
+    page: attention::page,
+}];
+
+pub(crate) fn run(args: &Explain) -> anyhow::Result<()> {
+    let Some(wanted) = &args.topic else {
+        return output::text(&list());
+    };
+    let Some(topic) = TOPICS.iter().find(|topic| topic.name == wanted) else {
+        let known: Vec<&str> = TOPICS.iter().map(|topic| topic.name).collect();
+        return Err(usage(format!("there is no topic {wanted}; the topics are: {}", known.join(", "))));
+    };
+    output::text(&(topic.page)()?)
+}
+
+fn list() -> String {
+    let lines = TOPICS.iter().map(|topic| format!("  {:<12} {}\n", topic.name, topic.summary));
+    format!("softdict explain TOPIC\n\n{}", lines.collect::<String>())
+}
+
+/// One figure of the source documents beside what is computed here.
+struct Figure {
+    name: &'static str,
+    documented: f64,
+    computed: f64,
+    /// Decimals that the document gives.
+    decimals: usize,
+}
+
+impl Figure {
+    /// Whether the computed value, rounded as the document rounds, is the documented one.
+    fn agrees(&self) -> bool {
+        let shown = |value: f64| format!("{value:.*}", self.decimals);
+        shown(self.documented) == shown(self.computed)
+    }
+}
+
+/// A table of figures, and in its last line how many agree.
+fn comparison(figures: &[Figure]) -> String {
+    let width = figures.iter().map(|figure| figure.name.chars().count()).max().unwrap_or(0);
+    let rows = figures.iter().map(|figure| {
+        let Figure { name, documented, computed, decimals } = figure;
+        let (difference, more) = (computed - documented, decimals + 3);
+        format!("  {name:<width$}  {documented:>8.decimals$}  {computed:>9.more$}  {difference:>+10.more$}\n")
+    });
+    let agreed = figures.iter().filter(|figure| figure.agrees()).count();
+    format!(
+        "  {:<width$}  document   computed  difference\n{}  {agreed} of {} agree to the last decimal that the document gives\n",
+        "",
+        rows.collect::<String>(),
+        figures.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_topic_names_the_known_ones() {
+        let message = run(&Explain { topic: Some("magic".into()) }).unwrap_err().to_string();
+        assert!(message.contains("magic") && message.contains("attention"), "{message}");
+    }
+
+    #[test]
+    fn every_topic_is_listed_and_has_a_page() {
+        for topic in TOPICS {
+            assert!(list().contains(topic.name));
+            assert!((topic.page)().unwrap().len() > 200, "{}", topic.name);
+        }
+    }
+
+    #[test]
+    fn a_figure_agrees_only_when_it_rounds_to_the_documented_one() {
+        let figure = |computed| Figure { name: "x", documented: 0.569, computed, decimals: 3 };
+        assert!(figure(0.568_95).agrees() && figure(0.5694).agrees());
+        assert!(!figure(0.5696).agrees() && !figure(0.5684).agrees());
+        let table = comparison(&[figure(0.569), figure(0.6)]);
+        assert!(table.contains("1 of 2 agree") && table.contains("+0.031000"), "{table}");
+    }
+}

@@ -1,0 +1,11 @@
+//! One file a command.
+
+pub(crate) mod attention;
+pub(crate) mod completions;
+pub(crate) mod corpus;
+pub(crate) mod eval;
+pub(crate) mod explain;
+pub(crate) mod heads;
+pub(crate) mod sample;
+pub(crate) mod tokenizer;
+pub(crate) mod train;

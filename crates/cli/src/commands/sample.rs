@@ -1,0 +1,424 @@
+//! `softdict sample`: continues a prompt.
+
+use crate::args::Sample;
+use crate::checkpoint::{self, Loaded};
+use crate::output::{self, grouped, notice};
+use crate::settings::Settings;
+use crate::{machine, usage};
+use anyhow::Context;
+use serde::Serialize;
+use softdict_inspect::labels::label;
+use softdict_sampler::{Flow, SampleOptions, StopWatch, generate};
+use softdict_tokenizer::{DecodeStream, Tokenizer};
+use std::hash::BuildHasher;
+use std::io::{BufRead, IsTerminal, Read};
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+pub(crate) fn run(args: &Sample) -> anyhow::Result<()> {
+    let device = machine::prepare(&args.machine)?;
+    let given = prompt_bytes(args)?;
+    let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
+    let options = options(args, loaded.run.as_deref())?;
+    let seed = options.seed.unwrap_or_else(fresh_seed);
+    // what is always the likeliest token depends on no seed
+    if options.seed.is_none() && options.temperature > 0.0 {
+        notice(format!("seed: {seed} (--seed {seed} draws the same again)"));
+    }
+    let session = Session { loaded: &loaded, options: &options, cache: !args.no_cache, json: args.json };
+    if args.interactive {
+        return session.converse(seed);
+    }
+    session.sample(&Prompt::new(&given, &loaded.tokenizer)?, seed, &mut output::text)
+}
+
+/// One sample from the default start, its start included.
+pub(crate) fn preview(loaded: &Loaded, options: &SampleOptions, seed: u64) -> anyhow::Result<String> {
+    let options = SampleOptions { num_samples: 1, ..options.clone() };
+    let ids = default_start(&loaded.tokenizer)?;
+    let prompt = Prompt { text: loaded.tokenizer.decode(&ids)?, ids };
+    let mut text = String::new();
+    let session = Session { loaded, options: &options, cache: true, json: false };
+    session.sample(&prompt, seed, &mut |piece| {
+        text.push_str(piece);
+        Ok(())
+    })?;
+    Ok(text.trim().to_owned())
+}
+
+/// The ids that a sample without a prompt starts from: a line end if the vocabulary has one, else its first token.
+pub(crate) fn default_start(tokenizer: &Tokenizer) -> anyhow::Result<Vec<u32>> {
+    match tokenizer.encode("\n") {
+        Ok(ids) if !ids.is_empty() => Ok(ids),
+        _ => {
+            let has_text = |&id: &u32| tokenizer.token_text(id).is_ok_and(|text| !text.is_empty());
+            let first = (0..tokenizer.vocab_size() as u32).find(has_text);
+            Ok(vec![first.context("the vocabulary has no token to start from; give a --prompt")?])
+        }
+    }
+}
+
+/// The run's `[sample]` settings under what the command line says.
+fn options(args: &Sample, run: Option<&Path>) -> anyhow::Result<SampleOptions> {
+    let mut options = match run.map(|run| run.join("settings.toml")).filter(|path| path.is_file()) {
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(&path).with_context(|| name.clone())?;
+            Settings::default().with(Some((&name, &text)), &[])?.sample
+        }
+        None => SampleOptions::default(),
+    };
+    if let Some(k) = args.top_k {
+        let k = usize::try_from(k).map_err(|_| usage(format!("--top-k {k}: it must be 0 (off) or more")))?;
+        options.top_k = NonZeroUsize::new(k);
+    }
+    options.temperature = args.temperature.unwrap_or(options.temperature);
+    options.top_p = args.top_p.or(options.top_p);
+    options.min_p = args.min_p.or(options.min_p);
+    options.repetition_penalty = args.repetition_penalty.or(options.repetition_penalty);
+    options.tokens = args.tokens.unwrap_or(options.tokens);
+    options.num_samples = args.num_samples.unwrap_or(options.num_samples);
+    options.seed = args.seed.or(options.seed);
+    if !args.stop.is_empty() {
+        options.stop.clone_from(&args.stop);
+    }
+    options.validate().map_err(|error| usage(error.to_string()))?;
+    Ok(options)
+}
+
+/// A seed from the operating system's randomness, short enough to be typed and for every JSON reader.
+fn fresh_seed() -> u64 {
+    std::hash::RandomState::new().hash_one(std::time::SystemTime::now()) >> 32
+}
+
+/// What the command line gives as a prompt, read before the model is.
+fn prompt_bytes(args: &Sample) -> anyhow::Result<Vec<u8>> {
+    let Some(path) = &args.prompt_file else {
+        return Ok(args.prompt.clone().unwrap_or_default().into_bytes());
+    };
+    let mut bytes = Vec::new();
+    if path.as_os_str() == "-" {
+        std::io::stdin().lock().read_to_end(&mut bytes).context("standard input")?;
+    } else {
+        bytes = std::fs::read(path).with_context(|| format!("--prompt-file {}", path.display()))?;
+    }
+    // no training text has one either
+    if let Some(rest) = bytes.strip_prefix("\u{feff}".as_bytes()) {
+        notice(format!("--prompt-file {}: dropped the UTF-8 byte order mark at its start", path.display()));
+        bytes = rest.to_vec();
+    }
+    Ok(bytes)
+}
+
+/// What is continued.
+struct Prompt {
+    text: String,
+    ids: Vec<u32>,
+}
+
+impl Prompt {
+    /// The prompt that was given; of an empty one, the default start.
+    fn new(given: &[u8], tokenizer: &Tokenizer) -> anyhow::Result<Self> {
+        if given.is_empty() {
+            let ids = default_start(tokenizer)?;
+            let text = tokenizer.decode(&ids)?;
+            notice(format!("no prompt: starting from {}", label(&text)));
+            return Ok(Self { text, ids });
+        }
+        let ids = tokenizer.encode_bytes(given).context("prompt")?;
+        Ok(Self { text: String::from_utf8_lossy(given).into_owned(), ids })
+    }
+}
+
+/// How every prompt of a call is continued.
+struct Session<'a> {
+    loaded: &'a Loaded,
+    options: &'a SampleOptions,
+    cache: bool,
+    json: bool,
+}
+
+impl Session<'_> {
+    /// Continues each line of standard input until it ends.
+    fn converse(&self, seed: u64) -> anyhow::Result<()> {
+        let mut input = std::io::stdin().lock();
+        let asks = input.is_terminal();
+        // a seed of its own for each prompt, so that asking again gives something new
+        for seed in (0..).map(|number| seed.wrapping_add(number)) {
+            if asks {
+                output::ask("> ");
+            }
+            let mut line = Vec::new();
+            if input.read_until(b'\n', &mut line).context("standard input")? == 0 {
+                break;
+            }
+            while line.ends_with(b"\n") || line.ends_with(b"\r") {
+                line.pop();
+            }
+            match Prompt::new(&line, &self.loaded.tokenizer) {
+                Ok(prompt) => self.sample(&prompt, seed, &mut output::text)?,
+                // what cannot be read is no reason to end the conversation
+                Err(error) => output::error(&error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Continues one prompt and hands the text to `show` as it comes.
+    fn sample(
+        &self,
+        prompt: &Prompt,
+        seed: u64,
+        show: &mut dyn FnMut(&str) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let model = self.loaded.speaker();
+        let (found, context) = (prompt.ids.len(), model.config().context());
+        if found > context {
+            let (found, context) = (grouped(found as u64), grouped(context as u64));
+            notice(format!(
+                "the prompt has {found} tokens: the model sees {context} at once, so the last {context} count"
+            ));
+        }
+        let samples = (0..self.options.num_samples)
+            .map(|_| Continuation::new(&self.loaded.tokenizer, &self.options.stop))
+            .collect();
+        let mut page =
+            Page { prompt: &prompt.text, seed, json: self.json, samples, current: 0, begun: false, show };
+        // the prompt stands there while the first token is computed
+        page.advance()?;
+        let mut failure = None;
+        let done = generate(model, &prompt.ids, self.options, seed, self.cache, &mut |sample, id| {
+            if failure.is_some() {
+                return Flow::Stop;
+            }
+            page.take(sample, id).unwrap_or_else(|error| {
+                failure = Some(error);
+                Flow::Stop
+            })
+        });
+        match failure {
+            Some(error) => return Err(error),
+            None => done?,
+        }
+        page.finish()
+    }
+}
+
+/// One sample while it grows.
+struct Continuation<'t> {
+    stream: Option<DecodeStream<'t>>,
+    watch: StopWatch,
+    ids: Vec<u32>,
+    text: String,
+    /// Bytes of the text that were shown.
+    shown: usize,
+}
+
+impl<'t> Continuation<'t> {
+    fn new(tokenizer: &'t Tokenizer, stop: &[String]) -> Self {
+        let (stream, watch) = (Some(tokenizer.stream()), StopWatch::new(stop));
+        Self { stream, watch, ids: Vec::new(), text: String::new(), shown: 0 }
+    }
+
+    fn take(&mut self, id: u32) -> anyhow::Result<Flow> {
+        self.ids.push(id);
+        if let Some(stream) = &mut self.stream
+            && let Some(piece) = stream.push(id).context("the model drew a token without a text")?
+        {
+            self.text.push_str(&self.watch.push(&piece));
+        }
+        if self.watch.found().is_none() {
+            return Ok(Flow::Continue);
+        }
+        self.finish();
+        Ok(Flow::Stop)
+    }
+
+    fn finish(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            self.text.push_str(&self.watch.push(&stream.finish()));
+            self.text.push_str(&self.watch.finish());
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.stream.is_none()
+    }
+}
+
+/// A finished sample as JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    prompt: &'a str,
+    /// The continuation alone.
+    text: &'a str,
+    /// Every token that was drawn, those of a stop string included.
+    token_ids: &'a [u32],
+    seed: u64,
+    /// `tokens`, or the stop string.
+    stopped_by: &'a str,
+}
+
+/// All samples of a prompt, which grow together and are shown one after the other.
+struct Page<'a> {
+    prompt: &'a str,
+    seed: u64,
+    json: bool,
+    samples: Vec<Continuation<'a>>,
+    /// The sample that is being shown, and whether its prompt was.
+    current: usize,
+    begun: bool,
+    show: &'a mut dyn FnMut(&str) -> anyhow::Result<()>,
+}
+
+impl Page<'_> {
+    fn take(&mut self, sample: usize, id: u32) -> anyhow::Result<Flow> {
+        let Some(continuation) = self.samples.get_mut(sample) else { return Ok(Flow::Stop) };
+        let flow = continuation.take(id)?;
+        self.advance()?;
+        Ok(flow)
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        self.samples.iter_mut().for_each(Continuation::finish);
+        self.advance()
+    }
+
+    /// Shows what is new, in the order of the samples.
+    fn advance(&mut self) -> anyhow::Result<()> {
+        while let Some(sample) = self.samples.get_mut(self.current) {
+            if self.json {
+                if !sample.is_done() {
+                    break;
+                }
+                let Continuation { text, ids, watch, .. } = sample;
+                let stopped_by = watch.found().unwrap_or("tokens");
+                let line = Line { prompt: self.prompt, text, token_ids: ids, seed: self.seed, stopped_by };
+                (self.show)(&(serde_json::to_string(&line)? + "\n"))?;
+            } else {
+                if !self.begun {
+                    let separator = if self.current > 0 { "---\n" } else { "" };
+                    (self.show)(&format!("{separator}{}", self.prompt))?;
+                    self.begun = true;
+                }
+                if sample.shown < sample.text.len() {
+                    (self.show)(&sample.text[sample.shown..])?;
+                    sample.shown = sample.text.len();
+                }
+                if !sample.is_done() {
+                    break;
+                }
+                let ended = if sample.text.is_empty() { self.prompt } else { &sample.text };
+                if !ended.ends_with('\n') {
+                    (self.show)("\n")?;
+                }
+            }
+            self.current += 1;
+            self.begun = false;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use softdict_tokenizer::{Kind, TextFile};
+
+    fn tokenizer(text: &str, kind: &Kind) -> Tokenizer {
+        let text = TextFile::from_bytes("test", text).unwrap();
+        Tokenizer::train(kind, &text, None, &mut |_, _, _| ()).unwrap()
+    }
+
+    /// What a page shows of samples whose tokens arrive by turns.
+    fn page(tokenizer: &Tokenizer, texts: &[&str], stop: &[&str], json: bool) -> String {
+        let stop: Vec<String> = stop.iter().map(|&stop| stop.to_owned()).collect();
+        let samples = texts.iter().map(|_| Continuation::new(tokenizer, &stop)).collect();
+        let mut shown = String::new();
+        let mut show = |piece: &str| {
+            shown.push_str(piece);
+            Ok(())
+        };
+        let mut page =
+            Page { prompt: "> ", seed: 7, json, samples, current: 0, begun: false, show: &mut show };
+        let ids: Vec<Vec<u32>> = texts.iter().map(|text| tokenizer.encode(text).unwrap()).collect();
+        let mut open = vec![true; texts.len()];
+        for turn in 0..ids.iter().map(Vec::len).max().unwrap_or(0) {
+            for (sample, ids) in ids.iter().enumerate() {
+                if let Some(&id) = ids.get(turn).filter(|_| open[sample]) {
+                    open[sample] = page.take(sample, id).unwrap() == Flow::Continue;
+                }
+            }
+        }
+        page.finish().unwrap();
+        shown
+    }
+
+    #[test]
+    fn samples_that_grow_together_are_shown_one_after_the_other() {
+        let tokenizer = tokenizer("x", &Kind::Byte);
+        assert_eq!(
+            page(&tokenizer, &["one", "second\n", "3"], &[], false),
+            "> one\n---\n> second\n---\n> 3\n"
+        );
+        assert_eq!(page(&tokenizer, &[""], &[], false), "> \n");
+    }
+
+    #[test]
+    fn characters_cut_by_tokens_are_shown_whole_and_a_dangling_one_once() {
+        let tokenizer = tokenizer("x", &Kind::Byte);
+        let samples = vec![Continuation::new(&tokenizer, &[])];
+        let mut pieces = Vec::new();
+        let mut show = |piece: &str| {
+            pieces.push(piece.to_owned());
+            Ok(())
+        };
+        let mut page =
+            Page { prompt: "", seed: 0, json: false, samples, current: 0, begun: false, show: &mut show };
+        for &byte in &"é漢🙂".as_bytes()[..8] {
+            page.take(0, u32::from(byte)).unwrap();
+        }
+        page.finish().unwrap();
+        assert_eq!(pieces, ["", "é", "漢", "\u{fffd}", "\n"]);
+    }
+
+    #[test]
+    fn a_stop_string_ends_its_sample_only_and_is_named() {
+        let tokenizer = tokenizer("x", &Kind::Byte);
+        let shown = page(&tokenizer, &["ab END c", "no end"], &["END"], true);
+        let lines: Vec<serde_json::Value> =
+            shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(
+            lines[0],
+            serde_json::json!({
+                "prompt": "> ", "text": "ab ", "token_ids": [97, 98, 32, 69, 78, 68], "seed": 7, "stopped_by": "END"
+            })
+        );
+        assert_eq!((&lines[1]["text"], &lines[1]["stopped_by"]), (&"no end".into(), &"tokens".into()));
+    }
+
+    #[test]
+    fn without_a_prompt_a_line_end_or_the_first_token_starts() {
+        let lines = tokenizer("ab\n", &Kind::Char);
+        assert_eq!(lines.decode(&default_start(&lines).unwrap()).unwrap(), "\n");
+        let words = tokenizer("Helloworld!", &Kind::Char);
+        assert_eq!(default_start(&words).unwrap(), [0]);
+        assert_eq!(Prompt::new(&[], &words).unwrap().text, "!");
+    }
+
+    #[test]
+    fn a_prompt_that_cannot_be_read_says_which_character_and_where() {
+        let tokenizer = tokenizer("ab\n", &Kind::Char);
+        let error = Prompt::new(b"abZ", &tokenizer).err().unwrap();
+        let message = format!("{error:#}");
+        assert!(message.contains("'Z' (U+005A) at position 3"), "{message}");
+    }
+
+    #[test]
+    fn fresh_seeds_differ_and_are_short() {
+        let seeds: Vec<u64> = (0..8).map(|_| fresh_seed()).collect();
+        assert!(seeds.iter().all(|&seed| seed < 1 << 32));
+        assert!(seeds.iter().any(|seed| *seed != seeds[0]));
+    }
+}

@@ -1,0 +1,276 @@
+//! Settings: defaults, then a file, then `--set`, each checked as it comes; unknown keys get the nearest name.
+
+use crate::usage;
+use serde::de::{DeserializeOwned, Visitor};
+use serde::{Deserialize, Serialize};
+use softdict_model::{ModelConfig, ModelSettings};
+use softdict_sampler::SampleOptions;
+use softdict_tokenizer::Kind;
+use softdict_trainer::TrainSettings;
+use toml::{Table, Value};
+
+/// The `[data]` section.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct DataSettings {
+    /// Share of the text, at its end, that is only evaluated.
+    pub(crate) val_fraction: f64,
+}
+
+impl Default for DataSettings {
+    fn default() -> Self {
+        Self { val_fraction: 0.1 }
+    }
+}
+
+/// The `[tokenizer]` section.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct TokenizerSettings {
+    /// `auto`, `char`, `byte`, `bpe`, or the path of a `tokenizer.json`.
+    pub(crate) kind: Kind,
+    /// Entries of a BPE vocabulary; absent means by the size of the text.
+    pub(crate) vocab_size: Option<usize>,
+}
+
+impl Default for TokenizerSettings {
+    fn default() -> Self {
+        Self { kind: Kind::Auto, vocab_size: None }
+    }
+}
+
+/// All settings of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Settings {
+    pub(crate) data: DataSettings,
+    pub(crate) tokenizer: TokenizerSettings,
+    pub(crate) model: ModelSettings,
+    pub(crate) train: TrainSettings,
+    pub(crate) sample: SampleOptions,
+}
+
+impl Settings {
+    /// Lays `--set` over `file` over `self`.
+    pub(crate) fn with(self, file: Option<(&str, &str)>, sets: &[String]) -> anyhow::Result<Self> {
+        let mut settings = self;
+        if let Some((name, text)) = file {
+            let table: Table =
+                text.parse().map_err(|error| usage(format!("{name}: not a settings file: {error}")))?;
+            for (section, value) in table {
+                let Value::Table(keys) = value else {
+                    let message = format!(
+                        "{name}: the key {section} stands outside a section; the sections are [data], [tokenizer], [model], [train] and [sample]"
+                    );
+                    return Err(usage(message));
+                };
+                for (key, value) in keys {
+                    settings.put(&section, &key, value, name)?;
+                }
+            }
+        }
+        for set in sets {
+            let (path, text) = set
+                .split_once('=')
+                .ok_or_else(|| usage(format!("--set {set}: it must have the form section.key=value")))?;
+            let (section, key) = path.trim().split_once('.').ok_or_else(|| {
+                usage(format!("--set {set}: {path} lacks its section, as in model.layers=4"))
+            })?;
+            settings.put(section, key, value(text.trim()), &format!("--set {set}"))?;
+        }
+        Ok(settings)
+    }
+
+    /// Puts one value in its place; `origin` says in messages where it came from.
+    fn put(&mut self, section: &str, key: &str, value: Value, origin: &str) -> anyhow::Result<()> {
+        match section {
+            "data" => self.data = replaced(&self.data, section, key, value, origin)?,
+            "tokenizer" => self.tokenizer = replaced(&self.tokenizer, section, key, value, origin)?,
+            "model" => self.model = replaced(&self.model, section, key, value, origin)?,
+            "train" => self.train = replaced(&self.train, section, key, value, origin)?,
+            "sample" => self.sample = replaced(&self.sample, section, key, value, origin)?,
+            unknown => {
+                let known = ["data", "tokenizer", "model", "train", "sample"];
+                return Err(usage(format!(
+                    "{origin}: there is no section {unknown}{}",
+                    nearest(unknown, &known)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the values themselves, before any text is read.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let fraction = self.data.val_fraction;
+        if !(0.0..1.0).contains(&fraction) {
+            return Err(usage(format!("data.val_fraction = {fraction}: it must be at least 0 and below 1")));
+        }
+        ModelConfig::check(&self.model).map_err(|error| usage(error.to_string()))?;
+        self.train.check().map_err(|error| usage(error.to_string()))?;
+        self.sample.validate().map_err(|error| usage(error.to_string()))?;
+        self.tokenizer.kind.validate().map_err(|error| usage(error.to_string()))
+    }
+
+    /// As the file that reproduces the run.
+    pub(crate) fn to_toml(&self) -> anyhow::Result<String> {
+        Ok(toml::to_string(self)?)
+    }
+
+    /// The first key of `then` that must not change when a run is resumed, and does: (key, now, then).
+    pub(crate) fn first_change(&self, then: &Self) -> anyhow::Result<Option<[String; 3]>> {
+        let (now, then) = (Table::try_from(self)?, Table::try_from(then)?);
+        for section in ["data", "tokenizer", "model", "train"] {
+            let keys =
+                |table: &Table| table.get(section).and_then(Value::as_table).cloned().unwrap_or_default();
+            let (now, then) = (keys(&now), keys(&then));
+            let mut names: Vec<&String> = now.keys().chain(then.keys()).collect();
+            names.sort_unstable();
+            for name in names {
+                let free = section == "train" && TrainSettings::free_to_change(name);
+                if !free && now.get(name) != then.get(name) {
+                    let show = |value: Option<&Value>| value.map_or("absent".to_owned(), ToString::to_string);
+                    return Ok(Some([
+                        format!("{section}.{name}"),
+                        show(now.get(name)),
+                        show(then.get(name)),
+                    ]));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A value of `--set`: TOML where it is TOML, else a word.
+fn value(text: &str) -> Value {
+    let parsed: Option<Value> =
+        format!("value = {text}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
+    parsed.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+/// `section` with one key replaced.
+fn replaced<T: Serialize + DeserializeOwned>(
+    section: &T,
+    name: &str,
+    key: &str,
+    value: Value,
+    origin: &str,
+) -> anyhow::Result<T> {
+    let known = fields_of::<T>();
+    if !known.contains(&key) {
+        return Err(usage(format!("{origin}: there is no setting {name}.{key}{}", nearest(key, known))));
+    }
+    let mut table = Table::try_from(section)?;
+    let shown = value.to_string();
+    table.insert(key.to_owned(), value);
+    table.try_into().map_err(|error: toml::de::Error| {
+        let reason = error.message().trim_end().to_owned();
+        usage(format!("{origin}: {name}.{key} cannot be {shown}: {reason}"))
+    })
+}
+
+/// `; did you mean …?` when a known name is close.
+fn nearest(wrong: &str, known: &[&str]) -> String {
+    let distance = |name: &&&str| strsim::damerau_levenshtein(wrong, name);
+    match known.iter().min_by_key(distance) {
+        Some(name) if distance(&name) <= 2.max(wrong.len() / 3) => format!("; did you mean {name}?"),
+        _ => format!("; there are {}", known.join(", ")),
+    }
+}
+
+/// The names of a struct's fields, those included that may be absent, as its `Deserialize` asks for them.
+fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
+    struct Ask<'a>(&'a mut &'static [&'static str]);
+
+    impl<'de> serde::Deserializer<'de> for Ask<'_> {
+        type Error = serde::de::value::Error;
+
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+            Err(serde::de::Error::custom("only structs have fields"))
+        }
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            fields: &'static [&'static str],
+            visitor: V,
+        ) -> Result<V::Value, Self::Error> {
+            *self.0 = fields;
+            self.deserialize_any(visitor)
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+            unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+
+    let mut fields: &'static [&'static str] = &[];
+    let _ = T::deserialize(Ask(&mut fields));
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(values: &[&str]) -> anyhow::Result<Settings> {
+        let values: Vec<String> = values.iter().map(|&value| value.to_owned()).collect();
+        Settings::default().with(None, &values)
+    }
+
+    fn message(values: &[&str]) -> String {
+        set(values).and_then(|settings| settings.check()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn later_layers_win_and_words_need_no_quotes() {
+        let file = "[model]\nlayers = 3\nwidth = 64\n[train]\nlearning_rate = 1\n";
+        let sets = ["model.layers=5", "model.norm=rmsnorm", "tokenizer.kind=char", "model.init=0.02"];
+        let sets: Vec<String> = sets.iter().map(|&set| set.to_owned()).collect();
+        let settings = Settings::default().with(Some(("file", file)), &sets).unwrap();
+        assert_eq!((settings.model.layers, settings.model.width), (5, 64));
+        assert_eq!(settings.tokenizer.kind, Kind::Char);
+        assert!((settings.train.learning_rate - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn mistakes_name_the_key_and_what_is_near() {
+        assert!(message(&["train.learning_rte=1e-3"]).contains("did you mean learning_rate?"));
+        assert!(message(&["modle.layers=1"]).contains("did you mean model?"));
+        let kind = message(&["model.layers=abc"]);
+        assert!(kind.contains("model.layers") && kind.contains("abc"), "{kind}");
+        assert!(message(&["model.kv_head=2"]).contains("did you mean kv_heads?"));
+        assert!(message(&["model.layers"]).contains("section.key=value"));
+        assert!(message(&["layers=3"]).contains("lacks its section"));
+        assert!(message(&["model.dropout=1.5"]).contains("model.dropout = 1.5"));
+        assert!(message(&["train.batch=0"]).contains("train.batch = 0"));
+        assert!(message(&["train.batch=-1"]).contains("train.batch"));
+        assert!(message(&["data.val_fraction=1"]).contains("data.val_fraction = 1"));
+        let file = Settings::default().with(Some(("my.toml", "[model]\nlayerz = 2")), &[]);
+        let file = file.unwrap_err().to_string();
+        assert!(file.contains("my.toml") && file.contains("did you mean layers?"), "{file}");
+        let stray = Settings::default().with(Some(("my.toml", "layers = 2")), &[]).unwrap_err().to_string();
+        assert!(stray.contains("outside a section"), "{stray}");
+    }
+
+    #[test]
+    fn the_written_file_gives_the_same_settings() {
+        let settings = set(&["model.kv_heads=2", "train.patience=3", "sample.temperature=0.5"]).unwrap();
+        let text = settings.to_toml().unwrap();
+        assert_eq!(Settings::default().with(Some(("file", &text)), &[]).unwrap(), settings);
+    }
+
+    #[test]
+    fn only_some_settings_may_change_on_resume() {
+        let then = set(&["model.layers=4"]).unwrap();
+        let free = set(&["model.layers=4", "train.steps=9999", "sample.temperature=0.1"]).unwrap();
+        assert_eq!(free.first_change(&then).unwrap(), None);
+        let bound = set(&["model.layers=8"]).unwrap();
+        let [key, now, before] = bound.first_change(&then).unwrap().unwrap();
+        assert_eq!([key.as_str(), &now, &before], ["model.layers", "8", "4"]);
+        let appeared = set(&["model.layers=4", "train.decay_steps=7"]).unwrap();
+        assert!(appeared.first_change(&then).unwrap().is_some());
+    }
+}
