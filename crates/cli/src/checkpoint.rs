@@ -63,7 +63,7 @@ impl From<crate::args::Which> for Which {
 /// # Errors
 /// When there is none, when it is damaged, or when its tokenizer is missing or does not fit.
 pub(crate) fn open(path: &Path, which: Which, device: &Device) -> anyhow::Result<Loaded> {
-    let folder = resolve(path, which)?;
+    let (folder, chosen) = resolve(path, which)?;
     let Checkpoint { config, parameters, tokenizer, manifest, .. } = softdict_checkpoint::load(&folder)?;
     let file = folder.join("tokenizer.json").display().to_string();
     let json = tokenizer.with_context(|| {
@@ -77,9 +77,10 @@ pub(crate) fn open(path: &Path, which: Which, device: &Device) -> anyhow::Result
             folder.display()
         );
     }
-    let run = run_of(path, &folder);
+    let run = if chosen.is_some() { Some(path.to_path_buf()) } else { run_around(&folder) };
+    let chosen = chosen.map_or(String::new(), |which| format!(" ({})", which.name()));
     let at = manifest.map_or(String::new(), |manifest| standing(manifest.progress, run.as_deref()));
-    notice(format!("checkpoint: {}{at}, on {}", folder.display(), device_name(device)));
+    notice(format!("checkpoint: {}{chosen}{at}, on {}", folder.display(), device_name(device)));
     let (model, unpadded) = models(&config, &parameters, tokens, device)?;
     Ok(Loaded { parameters, model, unpadded, tokenizer, folder, run })
 }
@@ -87,8 +88,8 @@ pub(crate) fn open(path: &Path, which: Which, device: &Device) -> anyhow::Result
 /// How far a checkpoint was trained, and how good it was found.
 fn standing(progress: Progress, run: Option<&Path>) -> String {
     let loss = progress.val_loss.or_else(|| evaluated(run?, progress.step));
-    let loss = loss.map_or("not evaluated".to_owned(), |loss| format!("validation loss {loss:.4}"));
-    format!(", step {}, {loss}", grouped(progress.step))
+    let loss = loss.map_or("not recorded".to_owned(), |loss| format!("{loss:.4}"));
+    format!(", step {}, validation loss {loss}", grouped(progress.step))
 }
 
 /// The validation loss after `step` updates by the run's own record: checkpoints are saved before they are evaluated.
@@ -99,23 +100,21 @@ fn evaluated(run: &Path, step: u64) -> Option<f64> {
     events.find(|event| event["event"] == "eval" && event["step"] == step)?["val_loss"].as_f64()
 }
 
-/// The folder of the checkpoint; the last one where a run has no best.
-fn resolve(path: &Path, which: Which) -> anyhow::Result<PathBuf> {
-    match softdict_checkpoint::resolve(path, which) {
+/// The folder of the checkpoint, and as which of a run's; the last one where a run has no best.
+fn resolve(path: &Path, which: Which) -> anyhow::Result<(PathBuf, Option<Which>)> {
+    let (folder, which) = match softdict_checkpoint::resolve(path, which) {
         Err(Error::NoPointer { .. }) if which == Which::Best => {
             notice(format!("{}: nothing was evaluated yet, so the last checkpoint is taken", path.display()));
-            Ok(softdict_checkpoint::resolve(path, Which::Last)?)
+            (softdict_checkpoint::resolve(path, Which::Last)?, Which::Last)
         }
-        found => Ok(found?),
-    }
+        found => (found?, which),
+    };
+    let chosen = (folder != path).then_some(which);
+    Ok((folder, chosen))
 }
 
-/// The run around a checkpoint: the folder that was named, or the one that holds it.
-fn run_of(path: &Path, folder: &Path) -> Option<PathBuf> {
-    if path != folder {
-        return Some(path.to_path_buf());
-    }
-    // the checkpoint may be named by a link, such as `last`, or from inside, as `.`
+/// The run that holds a checkpoint; it may be named by a link, such as `last`, or from inside, as `.`.
+fn run_around(folder: &Path) -> Option<PathBuf> {
     let parent = folder.canonicalize().ok()?.parent()?.to_path_buf();
     let is_run = parent.join("settings.toml").is_file() || parent.join("data").is_dir();
     is_run.then_some(parent)
@@ -195,5 +194,126 @@ impl Corpus {
             encode_to_file(tokenizer, &text, folder.path(), 0.0, &mut |done, total| bytes.set(done, total))
                 .with_context(|| text.name().to_owned())?;
         Ok(Self { dataset, name: text.name().to_owned(), foreign: true, _folder: Some(folder) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use softdict_checkpoint::Contents;
+    use softdict_model::{ModelSettings, NoTap};
+    use softdict_tokenizer::Kind;
+
+    /// A run with one checkpoint whose embedding has `rows` rows, and a tokenizer of five characters.
+    fn run(rows: usize, change: impl Fn(&mut Parameters)) -> tempfile::TempDir {
+        let run = tempfile::tempdir().unwrap();
+        let text = TextFile::from_bytes("test", "abcd\n").unwrap();
+        let tokenizer = Tokenizer::train(&Kind::Char, &text, None, &mut |_, _, _| ()).unwrap();
+        let settings =
+            ModelSettings { layers: 1, heads: 2, width: 8, context: 4, tied: false, ..Default::default() };
+        let config = ModelConfig::new(&settings, rows).unwrap();
+        let mut parameters = Parameters::initial(&config, 1);
+        change(&mut parameters);
+        let contents = Contents {
+            config: &config,
+            parameters: &parameters,
+            tokenizer: Some(tokenizer.to_json()),
+            progress: Progress { step: 1, tokens: 4, train_loss: None, val_loss: None },
+            trainer: None,
+        };
+        softdict_checkpoint::save(&run.path().join("step-000001"), &contents).unwrap();
+        softdict_checkpoint::point(run.path(), "last", "step-000001").unwrap();
+        std::fs::write(run.path().join("settings.toml"), "").unwrap();
+        run
+    }
+
+    fn open_cpu(path: &Path) -> anyhow::Result<Loaded> {
+        open(path, Which::Best, &Device::Cpu)
+    }
+
+    #[test]
+    fn a_padded_vocabulary_speaks_only_in_tokens_and_its_logits_are_those_of_the_whole() {
+        let run = run(9, |_| ());
+        let loaded = open_cpu(run.path()).unwrap();
+        assert_eq!((loaded.model.config().vocab_size, loaded.speaker().config().vocab_size), (9, 5));
+        let logits = |model: &Transformer| -> Vec<Vec<f32>> {
+            model.forward(&[0, 3, 2], 3, &mut NoTap).unwrap().get(0).unwrap().to_vec2().unwrap()
+        };
+        for (whole, spoken) in logits(&loaded.model).iter().zip(logits(loaded.speaker())) {
+            assert_eq!(spoken.len(), 5);
+            // the same products, in matrices of another size
+            assert!(whole.iter().zip(&spoken).all(|(a, b)| (a - b).abs() < 1e-5));
+        }
+    }
+
+    #[test]
+    fn more_tokens_than_rows_is_an_error_with_both_numbers() {
+        let run = run(4, |_| ());
+        let message = open_cpu(run.path()).err().unwrap().to_string();
+        assert!(message.contains("5 tokens") && message.contains("4 rows"), "{message}");
+    }
+
+    #[test]
+    fn a_missing_tokenizer_is_named_and_none_takes_its_place() {
+        let run = run(5, |_| ());
+        let folder = run.path().join("step-000001");
+        std::fs::remove_file(folder.join("tokenizer.json")).unwrap();
+        for manifest in [true, false] {
+            if !manifest {
+                std::fs::remove_file(folder.join("softdict.json")).unwrap();
+            }
+            let message = open_cpu(run.path()).err().unwrap().to_string();
+            assert!(message.contains("tokenizer.json") && message.contains("step-000001"), "{message}");
+        }
+        assert!(open_tokenizer(run.path()).unwrap_err().to_string().contains("tokenizer.json"));
+    }
+
+    #[test]
+    fn a_run_is_found_from_itself_from_its_links_and_from_its_checkpoints() {
+        let run = run(5, |_| ());
+        let whole = run.path().canonicalize().unwrap();
+        for inside in ["", "step-000001"] {
+            let loaded = open_cpu(&run.path().join(inside)).unwrap();
+            assert_eq!(loaded.run.unwrap().canonicalize().unwrap(), whole, "{inside}");
+            assert!(loaded.folder.ends_with("step-000001"));
+        }
+        if cfg!(unix) {
+            let loaded = open_cpu(&run.path().join("last")).unwrap();
+            assert_eq!(loaded.run.unwrap(), whole);
+        }
+        for path in ["", "step-000001", "step-000001/tokenizer.json"] {
+            assert_eq!(open_tokenizer(&run.path().join(path)).unwrap().vocab_size(), 5);
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_outside_a_run_has_no_text_of_its_own() {
+        let run = run(5, |_| ());
+        std::fs::remove_file(run.path().join("settings.toml")).unwrap();
+        let loaded = open_cpu(&run.path().join("step-000001")).unwrap();
+        let message = loaded.corpus(None).err().unwrap().to_string();
+        assert!(message.contains("step-000001") && message.contains("not part of a run"), "{message}");
+        let text = run.path().join("text.txt");
+        std::fs::write(&text, "abcabc\nZ").unwrap();
+        let message = format!("{:#}", loaded.corpus(Some(&text)).err().unwrap());
+        assert!(message.contains("text.txt") && message.contains("'Z'"), "{message}");
+        std::fs::write(&text, "abcabc\n").unwrap();
+        let corpus = loaded.corpus(Some(&text)).unwrap();
+        let folder = corpus.dataset.train.path().parent().unwrap().to_path_buf();
+        assert_eq!((corpus.dataset.train.len(), corpus.foreign, folder.exists()), (7, true, true));
+        drop(corpus);
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_loss_that_was_found_after_saving_comes_from_the_metrics() {
+        let run = run(5, |_| ());
+        let progress = Progress { step: 20, tokens: 1, train_loss: None, val_loss: None };
+        assert!(standing(progress, Some(run.path())).contains("not recorded"));
+        let metrics = "{\"event\":\"eval\",\"step\":10,\"val_loss\":9.0}\n{\"event\":\"eval\",\"step\":20,\"val_loss\":1.25}\n{\"eve";
+        std::fs::write(run.path().join("metrics.jsonl"), metrics).unwrap();
+        assert!(standing(progress, Some(run.path())).contains("step 20, validation loss 1.2500"));
+        let known = Progress { val_loss: Some(2.0), ..progress };
+        assert!(standing(known, Some(run.path())).contains("2.0000"));
     }
 }

@@ -6,6 +6,7 @@ use crate::{machine, output};
 use anyhow::bail;
 use candle_core::Device;
 use serde::Serialize;
+use softdict_model::cost::Cost;
 use softdict_model::{ComposedEngine, Engine, FusedEngine, ModelConfig};
 use softdict_tokenizer::{SplitRecord, TokenFile};
 use softdict_trainer::{Evaluation, evaluate};
@@ -34,10 +35,10 @@ pub(crate) fn run(args: &Eval) -> anyhow::Result<()> {
     }
     let corpus = loaded.corpus(args.text.as_deref())?;
     let (split, parts) = parts(&corpus, args.split)?;
+    let batch = batch(args.batch.get(), config, &device);
     let mut engine = engine(config, &device)?;
     let mut found = Vec::new();
     for (tokens, size) in parts {
-        let batch = args.batch.get();
         let evaluation = evaluate(engine.as_mut(), config, &loaded.parameters, tokens, None, batch)?;
         found.extend(evaluation.map(|evaluation| (evaluation, size)));
     }
@@ -69,6 +70,22 @@ fn parts(
         bail!("{name} has no validation split (data.val_fraction); use --split train, or give a text");
     }
     Ok((called, parts))
+}
+
+/// As many sequences at once as were asked for, or as fit in memory: the result is the same.
+fn batch(wanted: usize, config: &ModelConfig, device: &Device) -> usize {
+    let Some(free) = machine::available_memory().filter(|_| device.is_cpu()) else { return wanted };
+    let (cost, context) = (Cost::new(config), config.context());
+    let each = cost.training_bytes(1, context).saturating_sub(cost.training_bytes(0, context)).max(1);
+    // half, because others use the machine too
+    let most = (free as usize / 2 / each).max(1);
+    if wanted > most {
+        output::notice(format!(
+            "--batch {wanted} does not fit in {} of free memory: {most} is used",
+            output::bytes(free)
+        ));
+    }
+    wanted.min(most)
 }
 
 fn engine(config: &ModelConfig, device: &Device) -> anyhow::Result<Box<dyn Engine>> {
@@ -120,6 +137,16 @@ mod tests {
         assert!((both.perplexity - 1.5f64.exp()).abs() < 1e-12);
         let expected = 1.5 / std::f64::consts::LN_2 * 402.0 / 800.0;
         assert!((both.bits_per_byte - expected).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_batch_that_does_not_fit_is_made_smaller() {
+        let config = ModelConfig::new(&softdict_model::ModelSettings::default(), 100).unwrap();
+        assert_eq!(batch(3, &config, &Device::Cpu), 3);
+        if machine::available_memory().is_some() {
+            let most = batch(usize::MAX, &config, &Device::Cpu);
+            assert!((3..1 << 40).contains(&most), "{most}");
+        }
     }
 
     #[test]

@@ -2,12 +2,14 @@
 
 use crate::args::Sample;
 use crate::checkpoint::{self, Loaded};
+use crate::machine::{self, available_memory};
 use crate::output::{self, grouped, notice};
 use crate::settings::Settings;
-use crate::{machine, usage};
-use anyhow::Context;
+use crate::usage;
+use anyhow::{Context, bail};
 use serde::Serialize;
 use softdict_inspect::labels::label;
+use softdict_model::cost::Cost;
 use softdict_sampler::{Flow, SampleOptions, StopWatch, generate};
 use softdict_tokenizer::{DecodeStream, Tokenizer};
 use std::hash::BuildHasher;
@@ -179,6 +181,7 @@ impl Session<'_> {
                 "the prompt has {found} tokens: the model sees {context} at once, so the last {context} count"
             ));
         }
+        self.check_memory(found.min(context))?;
         let samples = (0..self.options.num_samples)
             .map(|_| Continuation::new(&self.loaded.tokenizer, &self.options.stop))
             .collect();
@@ -201,6 +204,24 @@ impl Session<'_> {
             None => done?,
         }
         page.finish()
+    }
+
+    /// # Errors
+    /// When the samples, which grow together, do not fit in memory together.
+    fn check_memory(&self, prompt: usize) -> anyhow::Result<()> {
+        let (config, count) = (self.loaded.speaker().config(), self.options.num_samples);
+        // the cache, and for each token of the prompt its logits and a dozen vectors of the model's width
+        let row = size_of::<f32>() * (config.vocab_size + 12 * config.width());
+        let each = Cost::new(config).cache_bytes(config.context()).saturating_add(prompt.saturating_mul(row));
+        let needed = (each as u64).saturating_mul(count as u64);
+        match available_memory() {
+            Some(free) if needed > free => bail!(
+                "--num-samples {count} take about {} together, and {} of memory are free; make fewer at once",
+                output::bytes(needed),
+                output::bytes(free)
+            ),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -113,9 +113,8 @@ fn standard_input() -> anyhow::Result<Vec<u8>> {
 
 fn parse_ids(text: &str) -> anyhow::Result<Vec<u32>> {
     let parse = |word: &str| {
-        let shown = word.escape_debug();
-        word.parse()
-            .with_context(|| format!("standard input: \"{shown}\" is no token id; give numbers and spaces"))
+        let wrong = |_| anyhow::anyhow!("standard input: {word:?} is no token id; give numbers and spaces");
+        word.parse().map_err(wrong)
     };
     text.split_whitespace().map(parse).collect()
 }

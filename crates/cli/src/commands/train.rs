@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
     let mut watch = Watch::new(settings.train.steps);
     let outcome = trainer.run(&mut watch, &|| stop.asked())?;
     drop(watch);
-    finish(&run, &outcome, settings, tokenizer, &device)?;
+    finish(&run, &outcome, &prepared, &device)?;
     Ok(stop.exit_code())
 }
 
@@ -303,13 +303,8 @@ fn remove_run(run: &Path) -> anyhow::Result<()> {
 }
 
 /// Says where everything is, shows a sample, and what to try next.
-fn finish(
-    run: &Path,
-    outcome: &Outcome,
-    settings: &Settings,
-    tokenizer: &Tokenizer,
-    device: &Device,
-) -> anyhow::Result<()> {
+fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -> anyhow::Result<()> {
+    let Prepared { settings, tokenizer, dataset, .. } = prepared;
     let shown = run.display();
     let why = match outcome.reason {
         EndReason::Finished => "finished",
@@ -329,12 +324,30 @@ fn finish(
     output::notice("a sample:");
     output::text(&sample)?;
     output::data(b"\n")?;
-    let prompt = tokenizer.decode(&super::sample::default_start(tokenizer)?)?;
-    let prompt = if prompt.trim().is_empty() { "the".to_owned() } else { prompt };
+    let prompt = suggested_prompt(dataset, tokenizer)?;
     output::notice(format!(
         "next:\n  softdict sample {shown} --tokens 300\n  softdict attention {shown} --prompt \"{prompt}\" --out attention.html\n  softdict heads {shown}"
     ));
     Ok(())
+}
+
+/// Some words of the text that fit between double quotes in a shell.
+fn suggested_prompt(dataset: &Dataset, tokenizer: &Tokenizer) -> anyhow::Result<String> {
+    const LONGEST: usize = 40;
+    let tokens = if dataset.val.len() > 1 { &dataset.val } else { &dataset.train };
+    let mut ids = vec![0; tokens.len().min(200)];
+    tokens.copy_to(0..ids.len(), &mut ids)?;
+    let text = tokenizer.decode(&ids)?;
+    let plain = |c: char| !c.is_control() && !matches!(c, '"' | '\\' | '$' | '`' | '!' | '\u{fffd}');
+    // the first line may begin in the middle of a sentence
+    let lines = text.lines().skip(1).chain(text.lines().take(1));
+    let words = lines.map(|line| {
+        let short: String = line.chars().take_while(|&c| plain(c)).take(LONGEST).collect();
+        let cut =
+            if line.len() > short.len() { short.rfind(' ').unwrap_or(short.len()) } else { short.len() };
+        short[..cut].trim().to_owned()
+    });
+    Ok(words.max_by_key(String::len).filter(|words| !words.is_empty()).unwrap_or_else(|| text.chars().take(1).collect()))
 }
 
 /// SIGINT and SIGTERM: the first asks the run to save and end, a second one ends it at once.

@@ -1,0 +1,1 @@
+//! Tests that drive the binary as users do.
