@@ -28,5 +28,5 @@ pub use hf::Family;
 pub use load::{Checkpoint, load};
 pub use manifest::{FileRecord, Manifest, Progress};
 pub use run::{Which, list_steps, point, prune, resolve, step_folder};
-pub use save::{Contents, save};
+pub use save::{Contents, annotate, save};
 pub use trainer::{TrainerState, TrainerTensors, load_trainer};

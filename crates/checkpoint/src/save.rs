@@ -1,6 +1,7 @@
 //! Writing a checkpoint.
 
 use crate::error::{Error, Result};
+use crate::file::write_atomic;
 use crate::folder::Staging;
 use crate::hf::{self, Family};
 use crate::manifest::{FileRecord, MANIFEST, Manifest, Progress, TRAINER};
@@ -43,6 +44,17 @@ fn model_file(path: &Path, config: &ModelConfig, parameters: &Parameters) -> Res
         .iter()
         .map(|entry| (entry.name.clone(), Floats::new(entry.shape(), || Cow::Owned(entry.gather(values)))));
     serialize(path, tensors.collect(), ("format", "pt".into()))
+}
+
+/// Replaces what a checkpoint says of its progress, once it has been evaluated.
+///
+/// # Errors
+/// When `folder` is no checkpoint of ours, or its manifest cannot be written.
+pub fn annotate(folder: &Path, progress: Progress) -> Result<()> {
+    let path = folder.join(MANIFEST);
+    let need = "only a checkpoint with a manifest can be annotated";
+    let manifest = Manifest::read(folder)?.ok_or_else(|| Error::Missing { path: path.clone(), need })?;
+    write_atomic(&path, &pretty(&path, &Manifest { progress, ..manifest })?)
 }
 
 /// Writes the checkpoint `folder`, in place of an older one if there is one; the same contents give the same bytes.

@@ -26,7 +26,9 @@ pub enum TrainError {
         reason: &'static str,
     },
     /// There are too few tokens for one window.
-    #[error("{text}: {found} tokens to train on, {needed} are needed (model.context = {context}, plus one to predict); give a longer text or a smaller --set model.context")]
+    #[error(
+        "{text}: {found} tokens to train on, {needed} are needed (model.context = {context}, plus one to predict); give a longer text or a smaller --set model.context"
+    )]
     TooShort {
         /// The text.
         text: String,
@@ -38,7 +40,9 @@ pub enum TrainError {
         context: usize,
     },
     /// The loss or the gradient is no longer a number.
-    #[error("step {step}: the {what} is {value}{tensor}; nothing was saved after step {kept}. Lower train.learning_rate (now {learning_rate:e}) or set train.grad_clip, then go on with --resume")]
+    #[error(
+        "step {step}: the {what} is {value}{tensor}; nothing was saved after step {kept}. Lower train.learning_rate (now {learning_rate:e}) or set train.grad_clip, then go on with --resume"
+    )]
     NotFinite {
         /// The update that was not made.
         step: u64,
@@ -54,7 +58,9 @@ pub enum TrainError {
         learning_rate: f64,
     },
     /// A resumed run's settings, text or tokenizer are not those it was started with.
-    #[error("{key} is {now}, the run was started with {then}; a resumed run must go on as it began (start a new one with --from, or use the old value)")]
+    #[error(
+        "{key} is {now}, the run was started with {then}; a resumed run must go on as it began (start a new one with --from, or use the old value)"
+    )]
     Changed {
         /// What differs.
         key: String,

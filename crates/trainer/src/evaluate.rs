@@ -77,9 +77,8 @@ mod tests {
         let parameters = Parameters::initial(&config, 1);
         let (_folder, tokens) = token_file(60);
         let mut engine = FusedEngine::new(&config).unwrap();
-        let mut loss = |batch, most| {
-            evaluate(&mut engine, &config, &parameters, &tokens, most, batch).unwrap().unwrap()
-        };
+        let mut loss =
+            |batch, most| evaluate(&mut engine, &config, &parameters, &tokens, most, batch).unwrap().unwrap();
         let (one, many) = (loss(1, None), loss(100, None));
         assert_eq!(one.tokens, 59);
         assert!((one.loss - many.loss).abs() < 1e-5 * one.loss);

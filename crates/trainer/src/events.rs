@@ -155,8 +155,7 @@ impl MetricsFile {
             }
         }
         softdict_checkpoint::write_atomic(&path, kept.as_bytes())?;
-        let file =
-            OpenOptions::new().append(true).open(&path).map_err(TrainError::io(&path, "open"))?;
+        let file = OpenOptions::new().append(true).open(&path).map_err(TrainError::io(&path, "open"))?;
         Ok(Self { path, file })
     }
 }

@@ -179,7 +179,8 @@ impl TrainSettings {
 
     /// The settings that may differ when a run is resumed: how long, and what is written when.
     pub fn free_to_change(key: &str) -> bool {
-        ["steps", "eval_every", "checkpoint_every", "keep_checkpoints", "log_every", "patience"].contains(&key)
+        ["steps", "eval_every", "checkpoint_every", "keep_checkpoints", "log_every", "patience"]
+            .contains(&key)
     }
 }
 
@@ -201,7 +202,10 @@ mod tests {
         assert!(message(|s| s.learning_rate = f64::NAN).contains("train.learning_rate = NaN"));
         assert!(message(|s| s.beta2 = 1.0).contains("train.beta2 = 1"));
         let warmup = message(|s| (s.warmup_steps, s.steps) = (20, 10));
-        assert!(warmup.contains("train.warmup_steps = 20") && warmup.contains("train.steps = 10"), "{warmup}");
+        assert!(
+            warmup.contains("train.warmup_steps = 20") && warmup.contains("train.steps = 10"),
+            "{warmup}"
+        );
         assert!(message(|s| s.min_learning_rate = Some(1.0)).contains("train.min_learning_rate = 1"));
     }
 

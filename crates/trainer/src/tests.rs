@@ -134,7 +134,8 @@ fn a_run_that_was_stopped_goes_on_as_if_it_had_not_been() {
         count.set(count.get() + 1);
         count.get() > 7
     };
-    let outcome = Trainer::start(stopped.job(&config, &settings), None).unwrap().run(&mut record, &stop).unwrap();
+    let outcome =
+        Trainer::start(stopped.job(&config, &settings), None).unwrap().run(&mut record, &stop).unwrap();
     assert_eq!((outcome.reason, outcome.step), (EndReason::Stopped, 7));
     let (rest, _) = stopped.resume(&config, &settings);
     assert_eq!([record.timeless(), rest.timeless()].concat(), straight.timeless());
@@ -199,6 +200,8 @@ fn overfitting_keeps_the_best_and_patience_ends_the_run() {
     assert!(best.val_loss <= outcome.last.unwrap().loss);
     let resolved = softdict_checkpoint::resolve(world.run.path(), softdict_checkpoint::Which::Best).unwrap();
     assert!(resolved.ends_with(softdict_checkpoint::step_folder(best.step)), "{resolved:?}");
+    let progress = softdict_checkpoint::load(&resolved).unwrap().manifest.unwrap().progress;
+    assert_eq!((progress.step, progress.val_loss), (best.step, Some(best.val_loss)));
 }
 
 #[test]

@@ -11,9 +11,7 @@ use crate::state::State;
 use candle_core::Device;
 use softdict_checkpoint::{Contents, Progress, TrainerState};
 use softdict_kernels::adamw::global_norm;
-use softdict_model::{
-    Batch, ComposedEngine, DropoutPass, Engine, FusedEngine, ModelConfig, Parameters,
-};
+use softdict_model::{Batch, ComposedEngine, DropoutPass, Engine, FusedEngine, ModelConfig, Parameters};
 use softdict_tokenizer::Dataset;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -96,7 +94,11 @@ impl<'a> Trainer<'a> {
         let now = &job.dataset.record.text_sha256;
         if *now != state.text_sha256 {
             let (now, then) = (now.clone(), state.text_sha256);
-            return Err(TrainError::Changed { key: format!("the content of {} (SHA-256)", job.text_name), now, then });
+            return Err(TrainError::Changed {
+                key: format!("the content of {} (SHA-256)", job.text_name),
+                now,
+                then,
+            });
         }
         let mut optimizer = Optimizer::new(parameters.table());
         for (name, into) in [("mean", &mut optimizer.mean), ("square", &mut optimizer.square)] {
@@ -318,11 +320,17 @@ impl<'a> Trainer<'a> {
         let best = self.state.evaluated(found.loss);
         let val_bits_per_byte = found.bits_per_byte(self.job.dataset.record.val);
         tell(&Event::Eval { step, train_loss, val_loss: found.loss, val_bits_per_byte, best })?;
+        if best && self.saved != Some(step) {
+            self.save(tell)?;
+        }
+        let name = softdict_checkpoint::step_folder(step);
+        if self.saved == Some(step) {
+            let val_loss = Some(found.loss);
+            let progress = Progress { step, tokens: self.state.tokens, train_loss, val_loss };
+            softdict_checkpoint::annotate(&self.job.run.join(&name), progress)?;
+        }
         if best {
-            if self.saved != Some(step) {
-                self.save(tell)?;
-            }
-            softdict_checkpoint::point(self.job.run, "best", &softdict_checkpoint::step_folder(step))?;
+            softdict_checkpoint::point(self.job.run, "best", &name)?;
         }
         Ok(())
     }
@@ -332,19 +340,18 @@ impl<'a> Trainer<'a> {
         let name = softdict_checkpoint::step_folder(step);
         let state = serde_json::to_value(&self.state)
             .map_err(|error| TrainError::State { path: run.join(&name), reason: error.to_string() })?;
-        let tensors =
-            [("mean", &self.optimizer.mean), ("square", &self.optimizer.square)];
+        let tensors = [("mean", &self.optimizer.mean), ("square", &self.optimizer.square)];
         let tensors = tensors.map(|(name, values)| (name.to_owned(), values.as_slice())).to_vec();
-        let known = |at: Option<u64>| at == Some(step);
         let contents = Contents {
             config: self.job.config,
             parameters: &self.parameters,
             tokenizer: Some(self.job.tokenizer),
+            // the validation loss is added when it is known
             progress: Progress {
                 step,
                 tokens: self.state.tokens,
                 train_loss: self.state.train_loss(),
-                val_loss: self.last.filter(|_| known(self.state.evaluated)).map(|last| last.loss),
+                val_loss: None,
             },
             trainer: Some(TrainerState { tensors, state }),
         };
