@@ -79,25 +79,16 @@ pub(crate) fn open(path: &Path, which: Which, device: &Device) -> anyhow::Result
     }
     let run = if chosen.is_some() { Some(path.to_path_buf()) } else { run_around(&folder) };
     let chosen = chosen.map_or(String::new(), |which| format!(" ({})", which.name()));
-    let at = manifest.map_or(String::new(), |manifest| standing(manifest.progress, run.as_deref()));
+    let at = manifest.map_or(String::new(), |manifest| standing(manifest.progress));
     notice(format!("checkpoint: {}{chosen}{at}, on {}", folder.display(), device_name(device)));
     let (model, unpadded) = models(&config, &parameters, tokens, device)?;
     Ok(Loaded { parameters, model, unpadded, tokenizer, folder, run })
 }
 
 /// How far a checkpoint was trained, and how good it was found.
-fn standing(progress: Progress, run: Option<&Path>) -> String {
-    let loss = progress.val_loss.or_else(|| evaluated(run?, progress.step));
-    let loss = loss.map_or("not recorded".to_owned(), |loss| format!("{loss:.4}"));
+fn standing(progress: Progress) -> String {
+    let loss = progress.val_loss.map_or("not recorded".to_owned(), |loss| format!("{loss:.4}"));
     format!(", step {}, validation loss {loss}", grouped(progress.step))
-}
-
-/// The validation loss after `step` updates by the run's own record: checkpoints are saved before they are evaluated.
-fn evaluated(run: &Path, step: u64) -> Option<f64> {
-    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).ok()?;
-    let events = metrics.lines().rev().filter(|line| line.contains("\"eval\""));
-    let mut events = events.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    events.find(|event| event["event"] == "eval" && event["step"] == step)?["val_loss"].as_f64()
 }
 
 /// The folder of the checkpoint, and as which of a run's; the last one where a run has no best.
@@ -306,14 +297,9 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_was_found_after_saving_comes_from_the_metrics() {
-        let run = run(5, |_| ());
-        let progress = Progress { step: 20, tokens: 1, train_loss: None, val_loss: None };
-        assert!(standing(progress, Some(run.path())).contains("not recorded"));
-        let metrics = "{\"event\":\"eval\",\"step\":10,\"val_loss\":9.0}\n{\"event\":\"eval\",\"step\":20,\"val_loss\":1.25}\n{\"eve";
-        std::fs::write(run.path().join("metrics.jsonl"), metrics).unwrap();
-        assert!(standing(progress, Some(run.path())).contains("step 20, validation loss 1.2500"));
-        let known = Progress { val_loss: Some(2.0), ..progress };
-        assert!(standing(known, Some(run.path())).contains("2.0000"));
+    fn a_checkpoint_is_introduced_by_its_step_and_its_loss() {
+        let progress = Progress { step: 20_000, tokens: 1, train_loss: None, val_loss: Some(1.25) };
+        assert_eq!(standing(progress), ", step 20,000, validation loss 1.2500");
+        assert!(standing(Progress { val_loss: None, ..progress }).ends_with("not recorded"));
     }
 }
