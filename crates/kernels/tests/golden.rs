@@ -1,4 +1,5 @@
 //! Every operation against PyTorch's values and gradients, computed there in f64 (`scripts/golden.py`).
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use candle_core::{Device, Result, Tensor, Var};
 use softdict_kernels::Ops;

@@ -1,4 +1,5 @@
 //! Thirty steps of training against the same thirty steps in PyTorch: losses, norms, weights, and the text after them.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use candle_core::{Device, IndexOp};
 use softdict_kernels::adamw::global_norm;
