@@ -5,7 +5,7 @@ mod common;
 
 use common::{config, contents, gpt2, llama, mixed, random_parameters};
 use softdict_checkpoint::{Error, Family, Progress, TrainerState, load, load_trainer, save};
-use softdict_model::config::ModelSettings;
+use softdict_model::settings::ModelSettings;
 use softdict_testkit::golden_folder;
 use std::collections::BTreeMap;
 use std::fs;

@@ -143,7 +143,7 @@ fn measure(config: &ModelConfig, which: usize, text: &Captured, block: &Captured
 mod tests {
     use super::*;
     use candle_core::Device;
-    use softdict_model::config::Positions;
+    use softdict_model::settings::Positions;
     use softdict_model::{ModelSettings, NoTap, Parameters};
 
     fn model(change: impl Fn(&mut ModelSettings)) -> Transformer {

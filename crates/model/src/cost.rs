@@ -77,7 +77,7 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ModelSettings;
+    use crate::settings::ModelSettings;
 
     #[test]
     fn costs_of_the_benchmark_are_those_of_its_formula() {

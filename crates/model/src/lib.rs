@@ -1,6 +1,6 @@
 //! The transformer: configuration, parameters, forward pass, taps, and its fused training pass.
 //!
-//! Reading order: [`config`] (what can be set), [`parameters`] (every weight in one table),
+//! Reading order: [`settings`] (what can be set), [`config`] (the same, validated), [`parameters`] (every weight in one table),
 //! [`transformer`] and `block` (the forward pass over tensors, on any device), [`taps`] and [`kv_cache`].
 //! Then training: [`engine`] (what the loop needs of a model), `composed` (candle's autograd, any device) and
 //! `fused` (forward and backward by hand over the CPU kernels; the tests hold both equal). [`cost`] counts.
@@ -17,6 +17,7 @@ mod error;
 mod fused;
 pub mod kv_cache;
 pub mod parameters;
+pub mod settings;
 pub mod taps;
 #[cfg(test)]
 mod tests;
@@ -24,12 +25,13 @@ pub mod transformer;
 
 pub use block::DropoutPass;
 pub use composed::ComposedEngine;
-pub use config::{ModelConfig, ModelSettings};
+pub use config::ModelConfig;
 pub use engine::{Batch, Engine};
 pub use error::{ModelError, Result};
 pub use fused::FusedEngine;
 pub use kv_cache::KvCache;
 pub use parameters::{Parameter, ParameterTable, Parameters, Part};
+pub use settings::ModelSettings;
 pub use softdict_random as random;
 pub use taps::{NoTap, Site, Tap};
 pub use transformer::Transformer;

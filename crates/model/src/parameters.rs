@@ -1,7 +1,8 @@
 //! Every weight of a model: name, shape, initial size, decay, and its place in one flat buffer.
 
-use crate::config::{Init, ModelConfig, Positions};
+use crate::config::ModelConfig;
 use crate::error::{ModelError, Result};
+use crate::settings::{Init, Positions};
 use softdict_random::{Purpose, Stream};
 use std::ops::Range;
 use std::sync::Arc;
@@ -273,7 +274,7 @@ impl Parameters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ModelSettings;
+    use crate::settings::ModelSettings;
 
     fn config(change: impl Fn(&mut ModelSettings)) -> ModelConfig {
         let mut settings = ModelSettings { layers: 2, heads: 2, width: 8, ..Default::default() };

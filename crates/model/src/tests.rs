@@ -1,6 +1,7 @@
 //! What a transformer must do whatever its weights: causality, caching, taps, order.
 
-use crate::config::{ModelConfig, ModelSettings, Positions};
+use crate::config::ModelConfig;
+use crate::settings::{ModelSettings, Positions};
 use crate::{KvCache, NoTap, Parameters, Site, Tap, Transformer};
 use candle_core::{Device, Result, Tensor};
 use softdict_kernels::Ops;

@@ -6,7 +6,7 @@ use super::{Format, decimal};
 use crate::error::Result;
 use serde_json::{Value, json};
 use softdict_model::ModelConfig;
-use softdict_model::config::{ModelSettings, NormChoice, Positions, Scale};
+use softdict_model::settings::{ModelSettings, NormChoice, Positions, Scale};
 
 pub(super) const FORMAT: Format = Format {
     model_type: "gpt2",

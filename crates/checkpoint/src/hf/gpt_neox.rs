@@ -6,7 +6,7 @@ use super::{Format, decimal};
 use crate::error::Result;
 use serde_json::{Value, json};
 use softdict_model::ModelConfig;
-use softdict_model::config::{Ffn, ModelSettings, NormChoice, Positions};
+use softdict_model::settings::{Ffn, ModelSettings, NormChoice, Positions};
 
 pub(super) const FORMAT: Format = Format {
     model_type: "gpt_neox",

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use softdict_model::config::Ffn;
+use softdict_model::settings::Ffn;
 use std::path::Path;
 
 /// Values longer than this are cut in messages.

@@ -14,7 +14,7 @@ mod table;
 use crate::error::{Error, Result};
 use keys::Keys;
 use serde_json::{Map, Value, json};
-use softdict_model::config::ModelSettings;
+use softdict_model::settings::ModelSettings;
 use softdict_model::{ModelConfig, ModelError};
 use std::path::Path;
 pub(crate) use table::Entry;

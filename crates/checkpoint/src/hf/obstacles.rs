@@ -3,7 +3,7 @@
 use super::Family;
 use serde::Serialize;
 use softdict_model::ModelConfig;
-use softdict_model::config::{Ffn, NormChoice, Positions, Scale};
+use softdict_model::settings::{Ffn, NormChoice, Positions, Scale};
 
 /// Settings that would have to be other, each as `model.key = wanted`.
 struct Obstacles(Vec<String>);

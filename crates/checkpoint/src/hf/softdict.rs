@@ -5,7 +5,7 @@ use super::table::{Entry, Layout, Names};
 use super::{Format, OWN_KEY, decimal, extend};
 use crate::error::Result;
 use serde_json::{Value, json};
-use softdict_model::config::ModelSettings;
+use softdict_model::settings::ModelSettings;
 use softdict_model::{ModelConfig, ParameterTable};
 
 pub(super) const FORMAT: Format = Format {

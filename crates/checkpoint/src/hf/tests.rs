@@ -1,6 +1,6 @@
 use super::*;
-use softdict_model::config::{Ffn, NormChoice, Positions, Scale};
 use softdict_model::random::{Purpose, Stream};
+use softdict_model::settings::{Ffn, NormChoice, Positions, Scale};
 use softdict_model::{ParameterTable, Parameters};
 use std::collections::BTreeSet;
 

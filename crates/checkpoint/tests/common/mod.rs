@@ -2,8 +2,8 @@
 #![allow(dead_code, clippy::allow_attributes, reason = "each test program uses a part")]
 
 use softdict_checkpoint::{Contents, Progress};
-use softdict_model::config::{Ffn, ModelSettings, NormChoice, Positions, Scale};
 use softdict_model::random::{Purpose, Stream};
+use softdict_model::settings::{Ffn, ModelSettings, NormChoice, Positions, Scale};
 use softdict_model::{ModelConfig, Parameters};
 
 pub(crate) const TOKENIZER: &[u8] = b"{\"any\": \"bytes\"}";

@@ -2,9 +2,10 @@
 
 use super::FusedEngine;
 use crate::composed::ComposedEngine;
-use crate::config::{Ffn, ModelConfig, ModelSettings, NormChoice, Positions, Scale};
+use crate::config::ModelConfig;
 use crate::engine::{Batch, Engine};
 use crate::parameters::Parameters;
+use crate::settings::{Ffn, ModelSettings, NormChoice, Positions, Scale};
 use crate::{DropoutPass, NoTap, Transformer};
 use candle_core::Device;
 use softdict_kernels::Ops;

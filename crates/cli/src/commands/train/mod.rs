@@ -1,0 +1,112 @@
+//! `softdict train`: from a text to a checkpoint.
+
+mod folder;
+mod prepare;
+mod signals;
+
+use crate::args::Train;
+use crate::progress::Watch;
+use crate::summary::Plan;
+use crate::{checkpoint, machine, output};
+use candle_core::Device;
+use prepare::{Prepared, Start};
+use signals::Signals;
+use softdict_checkpoint::Which;
+use softdict_tokenizer::{Dataset, Tokenizer};
+use softdict_trainer::{EndReason, Job, Outcome, Trainer};
+use std::path::Path;
+use std::process::ExitCode;
+
+pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
+    let stop = Signals::listen()?;
+    let device = machine::prepare(&args.machine)?;
+    let run = folder::folder(args)?;
+    let prepared =
+        if args.resume { prepare::resumed(args, &run)? } else { prepare::started(args, &run, &device)? };
+    let Prepared { settings, config, tokenizer, dataset, text_name, start } = &prepared;
+    let job = Job {
+        run: &run,
+        config,
+        settings: &settings.train,
+        record: serde_json::to_value(settings)?,
+        dataset,
+        text_name,
+        tokenizer: tokenizer.to_json(),
+        device: &device,
+    };
+    let mut plan = Plan { settings, config, dataset, device: &device, done: 0 };
+    plan.check_memory()?;
+    let mut trainer = match start {
+        Start::Fresh => Trainer::start(job, None)?,
+        Start::From(parameters) => Trainer::start(job, Some(parameters.clone()))?,
+        Start::Resume(parameters, folder) => Trainer::resume(job, parameters.clone(), folder)?,
+    };
+    plan.done = trainer.step();
+    if plan.done >= settings.train.steps {
+        output::notice(format!(
+            "{} is already at step {} of {}: nothing to do. Go on with --resume --set train.steps=N",
+            run.display(),
+            plan.done,
+            settings.train.steps
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    softdict_checkpoint::write_atomic(&run.join("settings.toml"), settings.to_toml()?.as_bytes())?;
+    output::notice(plan.text(trainer.seconds_per_step()?));
+    let mut watch = Watch::new(settings.train.steps);
+    let outcome = trainer.run(&mut watch, &|| stop.asked())?;
+    drop(watch);
+    finish(&run, &outcome, &prepared, &device)?;
+    Ok(stop.exit_code())
+}
+
+/// Says where everything is, shows a sample, and what to try next.
+fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -> anyhow::Result<()> {
+    let Prepared { settings, tokenizer, dataset, .. } = prepared;
+    let shown = run.display();
+    let why = match outcome.reason {
+        EndReason::Finished => "finished",
+        EndReason::Patience => "stopped: the validation loss no longer falls",
+        EndReason::Stopped => "stopped by a signal; go on with --resume",
+    };
+    let best = outcome.best.map_or(String::new(), |best| {
+        format!("; best validation loss {:.4} at step {}", best.val_loss, best.step)
+    });
+    output::notice(format!("{why} after step {}{best}", outcome.step));
+    output::notice(format!("checkpoint: {shown}"));
+    if outcome.reason == EndReason::Stopped {
+        return Ok(());
+    }
+    let loaded = checkpoint::open(run, Which::Best, device)?;
+    let sample = super::sample::preview(&loaded, &settings.sample, settings.train.seed)?;
+    output::notice("a sample:");
+    output::text(&sample)?;
+    output::data(b"\n")?;
+    let prompt = suggested_prompt(dataset, tokenizer)?;
+    output::notice(format!(
+        "next:\n  softdict sample {shown} --tokens 300\n  softdict attention {shown} --prompt \"{prompt}\" --out attention.html\n  softdict heads {shown}"
+    ));
+    Ok(())
+}
+
+/// Some words of the text that fit between double quotes in a shell.
+fn suggested_prompt(dataset: &Dataset, tokenizer: &Tokenizer) -> anyhow::Result<String> {
+    const LONGEST: usize = 40;
+    let tokens = if dataset.val.len() > 1 { &dataset.val } else { &dataset.train };
+    let mut ids = vec![0; tokens.len().min(200)];
+    tokens.copy_to(0..ids.len(), &mut ids)?;
+    let text = tokenizer.decode(&ids)?;
+    let plain = |c: char| !c.is_control() && !matches!(c, '"' | '\\' | '$' | '`' | '!' | '\u{fffd}');
+    // the first line may begin in the middle of a sentence
+    let lines = text.lines().skip(1).chain(text.lines().take(1));
+    let words = lines.map(|line| {
+        let short: String = line.chars().take_while(|&c| plain(c)).take(LONGEST).collect();
+        let cut =
+            if line.len() > short.len() { short.rfind(' ').unwrap_or(short.len()) } else { short.len() };
+        short[..cut].trim().to_owned()
+    });
+    Ok(words
+        .max_by_key(String::len)
+        .filter(|words| !words.is_empty())
+        .unwrap_or_else(|| text.chars().take(1).collect()))
+}

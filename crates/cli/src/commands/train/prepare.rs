@@ -1,0 +1,203 @@
+//! Everything that a run needs, checked before its folder is touched.
+
+use super::folder::{refuse_used, remove_run};
+use crate::args::Train;
+use crate::checkpoint::{self, Loaded};
+use crate::progress::Bytes;
+use crate::settings::Settings;
+use crate::{defaults, output, usage};
+use anyhow::Context;
+use candle_core::Device;
+use softdict_checkpoint::Which;
+use softdict_corpus::Tale;
+use softdict_model::{ModelConfig, Parameters};
+use softdict_tokenizer::{Dataset, Kind, TextFile, Tokenizer};
+use std::path::{Path, PathBuf};
+
+/// Lines of the embedded tales that a run without a text is trained on, and their seed.
+const TALE_LINES: usize = 20_000;
+const TALE_SEED: u64 = 0;
+const TALES: &str = "the tales";
+
+/// What is trained, from which weights, on which ids.
+pub(super) struct Prepared {
+    pub(super) settings: Settings,
+    pub(super) config: ModelConfig,
+    pub(super) tokenizer: Tokenizer,
+    pub(super) dataset: Dataset,
+    pub(super) text_name: String,
+    pub(super) start: Start,
+}
+
+pub(super) enum Start {
+    Fresh,
+    From(Parameters),
+    Resume(Parameters, PathBuf),
+}
+
+/// The text to train on, opened and checked.
+fn text(args: &Train) -> anyhow::Result<TextFile> {
+    let text = match &args.text {
+        Some(path) => TextFile::open(path)?,
+        None => TextFile::from_bytes(TALES, softdict_corpus::generate(Tale::Tales, TALE_LINES, TALE_SEED))?,
+    };
+    for note in text.notes() {
+        output::notice(note);
+    }
+    Ok(text)
+}
+
+/// The settings file, as (name, content).
+fn settings_file(path: &Path) -> anyhow::Result<(String, String)> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| usage(format!("{name}: {error}")))?;
+    Ok((name, text))
+}
+
+/// Everything of a new run; the folder is touched only once all of it is known to be right.
+pub(super) fn started(args: &Train, run: &Path, device: &Device) -> anyhow::Result<Prepared> {
+    let from = args.from.as_deref().map(|path| checkpoint::open(path, Which::Best, device)).transpose()?;
+    let bytes = args.text.as_deref().and_then(|path| std::fs::metadata(path).ok()).map(|data| data.len());
+    let (base, reason) = match (&args.text, bytes) {
+        (None, _) => (defaults::for_tales()?, None),
+        (Some(_), bytes) => {
+            let bytes = bytes.unwrap_or(0);
+            let (settings, reason) = defaults::for_text(bytes)?;
+            (settings, Some(format!("defaults for {} of text: {reason}", output::bytes(bytes))))
+        }
+    };
+    let file = args.config.as_deref().map(settings_file).transpose()?;
+    let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
+    let mut settings = base.with(file, &args.set)?;
+    if let Some(seed) = args.seed {
+        settings.train.seed = seed;
+    }
+    if let Some(from) = &from {
+        adopt(from, &mut settings, args)?;
+    }
+    settings.check()?;
+    let text = text(args)?;
+    refuse_used(run, args.overwrite)?;
+    if let (Some(reason), None, None) = (reason, &args.config, &from) {
+        output::notice(reason);
+    }
+    let (tokenizer, vocab_size, start) = if let Some(from) = from {
+        (from.tokenizer, from.model.config().vocab_size, Start::From(from.parameters))
+    } else {
+        let tokenizer = learn_tokenizer(&settings, &text)?;
+        let vocab_size = tokenizer.vocab_size();
+        (tokenizer, vocab_size, Start::Fresh)
+    };
+    let config = ModelConfig::new(&settings.model, vocab_size)?;
+    check_length(&settings, &config, &text)?;
+    if args.overwrite {
+        remove_run(run)?;
+    }
+    std::fs::create_dir_all(run).with_context(|| run.display().to_string())?;
+    let mut bytes = Bytes::new("tokenizing");
+    let (dataset, _) = Dataset::open_or_encode(
+        &tokenizer,
+        &text,
+        run.join("data"),
+        settings.data.val_fraction,
+        &mut |done, total| bytes.set(done, total),
+    )?;
+    Ok(Prepared { settings, config, tokenizer, dataset, text_name: text.name().to_owned(), start })
+}
+
+/// Takes a checkpoint's shape over; settings of the command line that contradict it are errors.
+fn adopt(from: &Loaded, settings: &mut Settings, args: &Train) -> anyhow::Result<()> {
+    let wanted = Settings { model: from.model.config().settings.clone(), ..settings.clone() };
+    let asked = wanted.clone().with(None, &args.set)?;
+    let dropout = asked.model.dropout;
+    let same = Settings {
+        model: softdict_model::ModelSettings { dropout, ..wanted.model.clone() },
+        ..asked.clone()
+    };
+    if let Some([key, now, then]) = asked.first_change(&same)?.filter(|[key, ..]| key.starts_with("model.")) {
+        return Err(usage(format!(
+            "{key} = {now}, but the checkpoint {} has {then}: with --from only model.dropout can change",
+            from.folder.display()
+        )));
+    }
+    settings.model = asked.model;
+    Ok(())
+}
+
+fn learn_tokenizer(settings: &Settings, text: &TextFile) -> anyhow::Result<Tokenizer> {
+    let kind: &Kind = &settings.tokenizer.kind;
+    let mut bytes = Bytes::new("learning vocabulary");
+    let tokenizer = Tokenizer::train(kind, text, settings.tokenizer.vocab_size, &mut |_, done, total| {
+        bytes.set(done, total);
+    })?;
+    drop(bytes);
+    for note in tokenizer.notes() {
+        output::notice(note);
+    }
+    Ok(tokenizer)
+}
+
+/// A text that cannot hold one window is refused before anything is written.
+fn check_length(settings: &Settings, config: &ModelConfig, text: &TextFile) -> anyhow::Result<()> {
+    // at least one byte stands behind every token
+    let most = (text.byte_len() as f64 * (1.0 - settings.data.val_fraction)).ceil() as usize;
+    let needed = config.context() + 1;
+    if most < needed {
+        anyhow::bail!(
+            "{}: at most {most} tokens to train on, {needed} are needed (model.context = {}, plus one to predict); give a longer text or a smaller --set model.context",
+            text.name(),
+            config.context()
+        );
+    }
+    Ok(())
+}
+
+/// Everything of a run that goes on.
+pub(super) fn resumed(args: &Train, run: &Path) -> anyhow::Result<Prepared> {
+    let path = run.join("settings.toml");
+    if !path.exists() {
+        anyhow::bail!("{}: no run to resume here (settings.toml is missing)", run.display());
+    }
+    let (name, content) = settings_file(&path)?;
+    let then = Settings::default().with(Some((&name, &content)), &[])?;
+    let file = args.config.as_deref().map(settings_file).transpose()?;
+    let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
+    let mut settings = then.clone().with(file, &args.set)?;
+    if let Some(seed) = args.seed {
+        settings.train.seed = seed;
+    }
+    if let Some([key, now, then]) = settings.first_change(&then)? {
+        return Err(softdict_trainer::TrainError::Changed { key, now, then }.into());
+    }
+    settings.check()?;
+    let folder = softdict_checkpoint::resolve(run, Which::Last)?;
+    let checkpoint = softdict_checkpoint::load(&folder)?;
+    let json =
+        checkpoint.tokenizer.with_context(|| format!("{}: tokenizer.json is missing", folder.display()))?;
+    let tokenizer = Tokenizer::from_bytes(json, &folder.join("tokenizer.json").display().to_string())?;
+    let (dataset, text_name) = match &args.text {
+        Some(_) => {
+            let text = text(args)?;
+            check_same_text(run, &text)?;
+            let fraction = settings.data.val_fraction;
+            let (dataset, _) =
+                Dataset::open_or_encode(&tokenizer, &text, run.join("data"), fraction, &mut |_, _| ())?;
+            (dataset, text.name().to_owned())
+        }
+        None => (Dataset::open(run.join("data"))?, "the run's text".to_owned()),
+    };
+    let start = Start::Resume(checkpoint.parameters, folder);
+    Ok(Prepared { settings, config: checkpoint.config, tokenizer, dataset, text_name, start })
+}
+
+/// # Errors
+/// When the text's content is not that of the run's ids.
+fn check_same_text(run: &Path, text: &TextFile) -> anyhow::Result<()> {
+    let dataset = Dataset::open(run.join("data"))?;
+    let (now, then) = (text.sha256().to_owned(), dataset.record.text_sha256);
+    if now != then {
+        let key = format!("the content of {} (SHA-256)", text.name());
+        return Err(softdict_trainer::TrainError::Changed { key, now, then }.into());
+    }
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! Signals of a training run.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// SIGINT and SIGTERM: the first asks the run to save and end, a second one ends it at once.
+pub(super) struct Signals {
+    asked: Arc<AtomicBool>,
+    number: Arc<AtomicUsize>,
+}
+
+impl Signals {
+    pub(super) fn listen() -> anyhow::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let number = Arc::new(AtomicUsize::new(0));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            // the order matters: at the first signal the flag is still down when this one looks at it
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))?;
+            signal_hook::flag::register(signal, Arc::clone(&asked))?;
+            signal_hook::flag::register_usize(signal, Arc::clone(&number), signal as usize)?;
+        }
+        Ok(Self { asked, number })
+    }
+
+    pub(super) fn asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// 128 and the signal's number, or success.
+    pub(super) fn exit_code(&self) -> ExitCode {
+        match self.number.load(Ordering::Relaxed) {
+            0 => ExitCode::SUCCESS,
+            number => ExitCode::from(128 + number as u8),
+        }
+    }
+}
