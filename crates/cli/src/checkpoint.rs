@@ -6,11 +6,16 @@ use crate::progress::Bytes;
 use anyhow::{Context, bail};
 use candle_core::{Device, Tensor};
 use softdict_checkpoint::{Checkpoint, Error, Progress, Which};
+use softdict_corpus::Tale;
 use softdict_kernels::Ops;
 use softdict_model::{ModelConfig, ModelError, Parameter, Parameters, Transformer};
 use softdict_tokenizer::{Dataset, TextFile, Tokenizer, encode_to_file};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// Lines of the tales to measure on, and a seed that `train` does not use.
+const FRESH_LINES: usize = 1000;
+const FRESH_SEED: u64 = 1;
 
 /// A checkpoint, ready to compute.
 pub(crate) struct Loaded {
@@ -39,13 +44,31 @@ impl Loaded {
     /// When there is neither, or the ids in the run are those of another tokenizer.
     pub(crate) fn corpus(&self, text: Option<&Path>) -> anyhow::Result<Corpus> {
         match (text, &self.run) {
-            (Some(text), _) => Corpus::of_text(text, &self.tokenizer),
+            (Some(text), _) => Corpus::of_text(&TextFile::open(text)?, &self.tokenizer),
             (None, Some(run)) => Corpus::of_run(run, &self.tokenizer),
             (None, None) => bail!(
                 "{} is not part of a run, so there is no text that belongs to it; give one after the checkpoint",
                 self.folder.display()
             ),
         }
+    }
+
+    /// As [`Loaded::corpus`], but where there is neither, lines of the tales that no run trains on.
+    ///
+    /// # Errors
+    /// As [`Loaded::corpus`]; also when the tokenizer lacks a character of the tales.
+    pub(crate) fn corpus_or_tales(&self, text: Option<&Path>) -> anyhow::Result<Corpus> {
+        if text.is_some() || self.run.is_some() {
+            return self.corpus(text);
+        }
+        let name = "lines of the embedded tales";
+        notice(format!(
+            "{} is not part of a run: measured on {name}; name a text to use another",
+            self.folder.display()
+        ));
+        let tales = softdict_corpus::generate(Tale::Tales, FRESH_LINES, FRESH_SEED);
+        Corpus::of_text(&TextFile::from_bytes(name, tales)?, &self.tokenizer)
+            .context("this checkpoint cannot read the tales; name a text after it")
     }
 }
 
@@ -176,13 +199,12 @@ impl Corpus {
         Ok(Self { dataset, name: run.display().to_string(), foreign: false, _folder: None })
     }
 
-    fn of_text(path: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Self> {
-        let text = TextFile::open(path)?;
+    fn of_text(text: &TextFile, tokenizer: &Tokenizer) -> anyhow::Result<Self> {
         text.notes().iter().for_each(notice);
         let folder = tempfile::tempdir().context("no temporary folder for the token ids (TMPDIR)")?;
         let mut bytes = Bytes::new("tokenizing");
         let dataset =
-            encode_to_file(tokenizer, &text, folder.path(), 0.0, &mut |done, total| bytes.set(done, total))
+            encode_to_file(tokenizer, text, folder.path(), 0.0, &mut |done, total| bytes.set(done, total))
                 .with_context(|| text.name().to_owned())?;
         Ok(Self { dataset, name: text.name().to_owned(), foreign: true, _folder: Some(folder) })
     }

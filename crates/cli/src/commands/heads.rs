@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
     let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
     let model = loaded.speaker();
     let options = ScoreOptions { block: block(&loaded)?, blocks: BLOCKS, seed: SEED };
-    let corpus = loaded.corpus(args.text.as_deref())?;
+    let corpus = loaded.corpus_or_tales(args.text.as_deref())?;
     let (tokens, name) = tokens(&corpus);
     let windows = windows(tokens, model.config().context())?;
     let Some(text_tokens) = windows.first().map(Vec::len) else {
