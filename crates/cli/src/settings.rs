@@ -107,6 +107,11 @@ impl Settings {
             return Err(usage(format!("data.val_fraction = {fraction}: it must be at least 0 and below 1")));
         }
         ModelConfig::check(&self.model).map_err(|error| usage(error.to_string()))?;
+        if !self.model.causal {
+            return Err(usage(
+                "model.causal = false: every token would see the next one, which it is trained to predict; leave it true",
+            ));
+        }
         self.train.check().map_err(|error| usage(error.to_string()))?;
         self.sample.validate().map_err(|error| usage(error.to_string()))?;
         self.tokenizer.kind.validate().map_err(|error| usage(error.to_string()))

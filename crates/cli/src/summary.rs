@@ -20,30 +20,29 @@ pub(crate) struct Plan<'a> {
     pub(crate) done: u64,
 }
 
+/// # Errors
+/// When training needs more memory than there is.
+pub(crate) fn check_memory(settings: &Settings, config: &ModelConfig, device: &Device) -> anyhow::Result<()> {
+    let Some(available) = available_memory().filter(|_| device.is_cpu()) else { return Ok(()) };
+    let (batch, context) = (settings.train.batch, config.context());
+    let needed = memory(batch, config);
+    if needed > available {
+        anyhow::bail!(
+            "training needs about {}, and {} of memory are free: lower train.batch (now {batch}), model.context ({context}), model.width ({}) or model.layers ({})",
+            bytes(needed),
+            bytes(available),
+            config.width(),
+            config.layers()
+        );
+    }
+    Ok(())
+}
+
+fn memory(batch: usize, config: &ModelConfig) -> u64 {
+    Cost::new(config).training_bytes(batch, config.context()) as u64
+}
+
 impl Plan<'_> {
-    /// # Errors
-    /// When training needs more memory than there is.
-    pub(crate) fn check_memory(&self) -> anyhow::Result<()> {
-        let Some(available) = available_memory().filter(|_| self.device.is_cpu()) else { return Ok(()) };
-        let needed = self.memory();
-        if needed > available {
-            anyhow::bail!(
-                "training needs about {}, and {} of memory are free: lower train.batch (now {}), model.context ({}), model.width ({}) or model.layers ({})",
-                bytes(needed),
-                bytes(available),
-                self.settings.train.batch,
-                self.config.context(),
-                self.config.width(),
-                self.config.layers()
-            );
-        }
-        Ok(())
-    }
-
-    fn memory(&self) -> u64 {
-        Cost::new(self.config).training_bytes(self.settings.train.batch, self.config.context()) as u64
-    }
-
     /// The summary, given the seconds that one update takes.
     pub(crate) fn text(&self, seconds_per_step: f64) -> String {
         let (config, train, record) = (self.config, &self.settings.train, &self.dataset.record);
@@ -113,7 +112,7 @@ impl Plan<'_> {
             ),
         );
         line("device", device_name(self.device));
-        line("memory", format!("about {}", bytes(self.memory())));
+        line("memory", format!("about {}", bytes(memory(train.batch, config))));
         line(
             "time",
             format!(

@@ -38,7 +38,7 @@ fn train(text: &Path, kind: &Kind, vocab_size: Option<usize>, out: &Path) -> any
         None => format!("--kind {kind}"),
     })?;
     tokenizer.notes().iter().for_each(notice);
-    tokenizer.save(out)?;
+    tokenizer.save(out).with_context(|| format!("--out {}", out.display()))?;
     notice(format!(
         "{}: {} tokenizer with {} entries",
         out.display(),

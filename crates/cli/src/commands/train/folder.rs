@@ -42,8 +42,53 @@ pub(super) fn refuse_used(run: &Path, overwrite: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A place in the run's folder for its token ids until they are known to be right: what fails before
+/// [`Staged::publish`] leaves the folder as it was.
+pub(super) struct Staged<'a> {
+    run: &'a Path,
+    is_new: bool,
+    place: PathBuf,
+}
+
+impl<'a> Staged<'a> {
+    pub(super) fn new(run: &'a Path) -> anyhow::Result<Self> {
+        let is_new = !run.exists();
+        std::fs::create_dir_all(run).with_context(|| run.display().to_string())?;
+        let place = run.join(".softdict-new-data");
+        // left by a run that was killed here
+        let _ = std::fs::remove_dir_all(&place);
+        Ok(Self { run, is_new, place })
+    }
+
+    /// The folder to write to.
+    pub(super) fn data(&self) -> &Path {
+        &self.place
+    }
+
+    /// Gives the ids their place, after removing the run that was there if that was asked for.
+    pub(super) fn publish(mut self, overwrite: bool) -> anyhow::Result<PathBuf> {
+        if overwrite {
+            remove_run(self.run)?;
+        }
+        let data = self.run.join("data");
+        std::fs::rename(&self.place, &data).with_context(|| data.display().to_string())?;
+        self.is_new = false;
+        Ok(data)
+    }
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        // after publish there is nothing here, and a folder that holds something stays
+        let _ = std::fs::remove_dir_all(&self.place);
+        if self.is_new {
+            let _ = std::fs::remove_dir(self.run);
+        }
+    }
+}
+
 /// Removes what runs write, and nothing else.
-pub(super) fn remove_run(run: &Path) -> anyhow::Result<()> {
+fn remove_run(run: &Path) -> anyhow::Result<()> {
     let Ok(entries) = std::fs::read_dir(run) else { return Ok(()) };
     for entry in entries.filter_map(Result::ok) {
         let path = entry.path();

@@ -21,8 +21,11 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
     let stop = Signals::listen()?;
     let device = machine::prepare(&args.machine)?;
     let run = folder::folder(args)?;
-    let prepared =
-        if args.resume { prepare::resumed(args, &run)? } else { prepare::started(args, &run, &device)? };
+    let prepared = if args.resume {
+        prepare::resumed(args, &run, &device)?
+    } else {
+        prepare::started(args, &run, &device)?
+    };
     let Prepared { settings, config, tokenizer, dataset, text_name, start } = &prepared;
     let job = Job {
         run: &run,
@@ -35,7 +38,6 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
         device: &device,
     };
     let mut plan = Plan { settings, config, dataset, device: &device, done: 0 };
-    plan.check_memory()?;
     let mut trainer = match start {
         Start::Fresh => Trainer::start(job, None)?,
         Start::From(parameters) => Trainer::start(job, Some(parameters.clone()))?,

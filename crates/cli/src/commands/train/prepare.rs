@@ -1,17 +1,19 @@
 //! Everything that a run needs, checked before its folder is touched.
 
-use super::folder::{refuse_used, remove_run};
+use super::folder::{Staged, refuse_used};
 use crate::args::Train;
 use crate::checkpoint::{self, Loaded};
 use crate::progress::Bytes;
-use crate::settings::Settings;
+use crate::settings::{Settings, TokenizerSettings};
+use crate::summary::check_memory;
 use crate::{defaults, output, usage};
 use anyhow::Context;
 use candle_core::Device;
 use softdict_checkpoint::Which;
 use softdict_corpus::Tale;
 use softdict_model::{ModelConfig, Parameters};
-use softdict_tokenizer::{Dataset, Kind, TextFile, Tokenizer};
+use softdict_tokenizer::{Dataset, Kind, TextFile, Tokenizer, encode_to_file};
+use softdict_trainer::TrainError;
 use std::path::{Path, PathBuf};
 
 /// Lines of the embedded tales that a run without a text is trained on, and their seed.
@@ -90,19 +92,32 @@ pub(super) fn started(args: &Train, run: &Path, device: &Device) -> anyhow::Resu
     };
     let config = ModelConfig::new(&settings.model, vocab_size)?;
     check_length(&settings, &config, &text)?;
-    if args.overwrite {
-        remove_run(run)?;
-    }
-    std::fs::create_dir_all(run).with_context(|| run.display().to_string())?;
-    let mut bytes = Bytes::new("tokenizing");
-    let (dataset, _) = Dataset::open_or_encode(
-        &tokenizer,
-        &text,
-        run.join("data"),
-        settings.data.val_fraction,
-        &mut |done, total| bytes.set(done, total),
-    )?;
+    check_memory(&settings, &config, device)?;
+    let staged = Staged::new(run)?;
+    encode(&tokenizer, &text, &settings, &config, &staged)?;
+    let dataset = Dataset::open(staged.publish(args.overwrite)?)?;
     Ok(Prepared { settings, config, tokenizer, dataset, text_name: text.name().to_owned(), start })
+}
+
+/// The ids of the text, which must fill a window.
+fn encode(
+    tokenizer: &Tokenizer,
+    text: &TextFile,
+    settings: &Settings,
+    config: &ModelConfig,
+    staged: &Staged<'_>,
+) -> anyhow::Result<()> {
+    let mut bytes = Bytes::new("tokenizing");
+    let mut progress = |done, total| bytes.set(done, total);
+    let fraction = settings.data.val_fraction;
+    let dataset = encode_to_file(tokenizer, text, staged.data(), fraction, &mut progress)
+        .with_context(|| text.name().to_owned())?;
+    let (found, context) = (dataset.train.len(), config.context());
+    if found <= context {
+        let text = text.name().to_owned();
+        return Err(TrainError::TooShort { text, found, needed: context + 1, context }.into());
+    }
+    Ok(())
 }
 
 /// Takes a checkpoint's shape over; settings of the command line that contradict it are errors.
@@ -153,7 +168,7 @@ fn check_length(settings: &Settings, config: &ModelConfig, text: &TextFile) -> a
 }
 
 /// Everything of a run that goes on.
-pub(super) fn resumed(args: &Train, run: &Path) -> anyhow::Result<Prepared> {
+pub(super) fn resumed(args: &Train, run: &Path, device: &Device) -> anyhow::Result<Prepared> {
     let path = run.join("settings.toml");
     if !path.exists() {
         anyhow::bail!("{}: no run to resume here (settings.toml is missing)", run.display());
@@ -167,11 +182,13 @@ pub(super) fn resumed(args: &Train, run: &Path) -> anyhow::Result<Prepared> {
         settings.train.seed = seed;
     }
     if let Some([key, now, then]) = settings.first_change(&then)? {
-        return Err(softdict_trainer::TrainError::Changed { key, now, then }.into());
+        return Err(TrainError::Changed { key, now, then }.into());
     }
-    settings.check()?;
+    // the run has its tokenizer: the file that it came from may be gone
+    Settings { tokenizer: TokenizerSettings::default(), ..settings.clone() }.check()?;
     let folder = softdict_checkpoint::resolve(run, Which::Last)?;
     let checkpoint = softdict_checkpoint::load(&folder)?;
+    check_memory(&settings, &checkpoint.config, device)?;
     let json =
         checkpoint.tokenizer.with_context(|| format!("{}: tokenizer.json is missing", folder.display()))?;
     let tokenizer = Tokenizer::from_bytes(json, &folder.join("tokenizer.json").display().to_string())?;
@@ -197,7 +214,7 @@ fn check_same_text(run: &Path, text: &TextFile) -> anyhow::Result<()> {
     let (now, then) = (text.sha256().to_owned(), dataset.record.text_sha256);
     if now != then {
         let key = format!("the content of {} (SHA-256)", text.name());
-        return Err(softdict_trainer::TrainError::Changed { key, now, then }.into());
+        return Err(TrainError::Changed { key, now, then }.into());
     }
     Ok(())
 }
