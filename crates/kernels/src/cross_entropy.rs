@@ -40,7 +40,7 @@ fn target_in(target: u32, classes: usize) -> std::result::Result<usize, KernelEr
     Err(KernelError::Range { op: "cross_entropy", what: "a target", found, range })
 }
 
-/// Sum over rows of −log softmax(logits)[target], in nats; rows whose target is [`IGNORE`] count nothing.
+/// Sum over rows of −log p(target) under softmax(logits), in nats; rows whose target is [`IGNORE`] count nothing.
 ///
 /// # Shapes
 /// `logits` `(M, V)` with `classes` V, `targets` M.

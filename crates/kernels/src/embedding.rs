@@ -32,7 +32,7 @@ pub fn forward(
     Ok(())
 }
 
-/// Inverts [`forward`]: dtable[id] += dy, in the order of the ids, split over threads by columns.
+/// Inverts [`forward`]: each id's row of dtable += dy, in the order of the ids, split over threads by columns.
 ///
 /// # Shapes
 /// `dy` `(M, C)`, `dtable` `(V, C)`; every id has a row.

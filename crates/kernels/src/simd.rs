@@ -1,6 +1,6 @@
 //! Run-time choice of the vector width, and the elementary functions that vectorise with it.
 //!
-//! [`vectorized!`] compiles one body three times (AVX-512, AVX2 with FMA, and the target's baseline) and
+//! `vectorized!` compiles one body three times (AVX-512, AVX2 with FMA, and the target's baseline) and
 //! picks one at run time, so no `-C target-cpu` is needed. The bodies are plain loops without branches on
 //! the data; sums keep sixteen partial sums so that they vectorise without reordering freedom.
 

@@ -135,7 +135,13 @@ mod tests {
         SampleOptions { temperature: 1.0, tokens, num_samples, ..Default::default() }
     }
 
-    fn sample(model: &Transformer, prompt: &[u32], options: &SampleOptions, seed: u64, cache: bool) -> Vec<Vec<u32>> {
+    fn sample(
+        model: &Transformer,
+        prompt: &[u32],
+        options: &SampleOptions,
+        seed: u64,
+        cache: bool,
+    ) -> Vec<Vec<u32>> {
         let mut all = vec![Vec::new(); options.num_samples];
         generate(model, prompt, options, seed, cache, &mut |sample, token| {
             all[sample].push(token);
@@ -162,7 +168,10 @@ mod tests {
         let model = model(8);
         let prompt: Vec<u32> = (0..20).collect();
         let greedy = SampleOptions { temperature: 0.0, ..options(1, 1) };
-        assert_eq!(sample(&model, &prompt, &greedy, 0, true), sample(&model, &prompt[12..], &greedy, 0, true));
+        assert_eq!(
+            sample(&model, &prompt, &greedy, 0, true),
+            sample(&model, &prompt[12..], &greedy, 0, true)
+        );
     }
 
     #[test]
@@ -188,7 +197,8 @@ mod tests {
 
     #[test]
     fn nothing_to_continue_is_an_error() {
-        let error = generate(&model(4), &[], &options(1, 1), 1, true, &mut |_, _| Flow::Continue).unwrap_err();
+        let error =
+            generate(&model(4), &[], &options(1, 1), 1, true, &mut |_, _| Flow::Continue).unwrap_err();
         assert!(error.to_string().contains("prompt"), "{error}");
     }
 }
