@@ -1,0 +1,124 @@
+//! Texts that cannot be trained on: a clear error that names the file, and nothing written.
+
+use crate::support::{Done, Lab, TINY, story};
+use std::fs;
+
+/// Trains on a text that is no good; nothing may be left.
+#[track_caller]
+fn refused(lab: &Lab, sets: &[&str], parts: &[&str]) -> Done {
+    let done = lab.train("run", sets).fails(1).says(parts);
+    assert!(!lab.has("run"), "left behind: {:?}", lab.snapshot("run").keys());
+    done
+}
+
+#[test]
+fn a_text_shorter_than_a_window_says_how_many_tokens_are_needed() {
+    let lab = Lab::with("a".repeat(39) + "b");
+    let all = ["model.context=64", "data.val_fraction=0"];
+    refused(&lab, &all, &["text.txt", "40", "65", "model.context"]);
+    let done = refused(&lab, &["model.context=64"], &["text.txt", "65", "model.context"]);
+    // a tenth is kept for validation
+    assert!(done.stderr.contains("36"), "{}", done.stderr);
+    // one token more than the context is a window
+    lab.train("run", &["model.context=35"]).ok();
+}
+
+#[test]
+fn an_empty_missing_or_foreign_file_is_named() {
+    let lab = Lab::with("");
+    refused(&lab, &[], &["text.txt", "empty"]);
+    lab.write("text.txt", "\u{feff}");
+    refused(&lab, &[], &["text.txt", "empty"]);
+    let train = |text: &str| lab.softdict(&["train", text, "--out", "run"]).set(&TINY);
+    train("none.txt").fails(1).says(&["none.txt", "no such file"]);
+    fs::create_dir(lab.path("folder")).unwrap();
+    train("folder").fails(1).says(&["folder", "is a folder"]);
+    assert!(!lab.has("run"));
+}
+
+#[test]
+fn another_encoding_is_recognised_and_stray_bytes_have_a_place() {
+    let lab = Lab::with([b"hello w\x92orld\n".as_slice(), story(20).as_bytes()].concat());
+    refused(&lab, &[], &["text.txt", "offset 7", "0x92", "tokenizer.kind=byte"]);
+    refused(&lab, &["tokenizer.kind=bpe"], &["text.txt", "offset 7"]);
+    for (mark, utf16) in [
+        (&b"\xff\xfe"[..], u16::to_le_bytes as fn(u16) -> [u8; 2]),
+        (b"", u16::to_le_bytes),
+        (b"\xfe\xff", u16::to_be_bytes),
+    ] {
+        let units: Vec<u8> = story(20).encode_utf16().flat_map(utf16).collect();
+        lab.write("text.txt", [mark, &units].concat());
+        refused(&lab, &[], &["text.txt", "UTF-16"]);
+    }
+}
+
+#[test]
+fn any_bytes_can_be_learned_as_bytes_and_none_is_dropped() {
+    let bytes: Vec<u8> = (0..4000u32).map(|i| (i * i % 251) as u8).chain([0x92, 0xff, 0]).collect();
+    let lab = Lab::with(&bytes);
+    lab.train("run", &["tokenizer.kind=byte"]).ok();
+    let record = lab.json("run/data/data.json");
+    let tokens = ["train", "val"].map(|part| record[part]["tokens"].as_u64().unwrap());
+    assert_eq!(tokens.iter().sum::<u64>(), bytes.len() as u64);
+    let ids = lab.softdict(&["tokenizer", "encode", "run"]).input(bytes.clone()).ok().stdout;
+    assert_eq!(lab.softdict(&["tokenizer", "decode", "run"]).input(ids).ok().stdout, bytes);
+}
+
+#[test]
+fn a_text_with_nothing_to_merge_is_learned_as_far_as_it_goes() {
+    for text in ["   \n".repeat(60), "a".repeat(2000), "ab".repeat(1000)] {
+        let lab = Lab::with(&text);
+        let done = lab.train("run", &["tokenizer.kind=bpe", "tokenizer.vocab_size=5000", "model.context=4"]);
+        let done = done.ok().says(&["entries, not 5000"]);
+        let rows = lab.tensors("run/last/model.safetensors")["gpt_neox.embed_in.weight"].0[0];
+        assert!(done.stderr.contains(&format!("the vocabulary has {rows} entries")), "{}", done.stderr);
+        assert!((257..5000).contains(&rows), "{rows}");
+        let shown = lab.softdict(&["tokenizer", "show", "run"]).ok();
+        assert_eq!(shown.text().lines().count(), rows);
+    }
+    let lab = Lab::new();
+    let small = ["tokenizer.kind=bpe", "tokenizer.vocab_size=100"];
+    refused(&lab, &small, &["vocab_size = 100", "256"]);
+    refused(&lab, &["tokenizer.vocab_size=100", "tokenizer.kind=char"], &["vocab_size = 100", "char"]);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named() {
+    let lab = Lab::new();
+    lab.write("taken", "a file where the run would be");
+    lab.train("taken", &[]).fails(1).says(&["taken"]);
+    assert_eq!(lab.read("taken"), b"a file where the run would be");
+    lab.train("run", &[]).ok();
+    let attention = ["attention", "run", "--prompt", "the", "--out"];
+    lab.softdict(&attention).args(&["no/such/folder/a.json"]).fails(1).says(&["no/such/folder/a.json"]);
+    lab.softdict(&attention).args(&["picture.doc"]).fails(2).says(&["picture.doc"]);
+    lab.softdict(&attention).args(&["run"]).args(&["--format", "json"]).fails(1).says(&["run"]);
+    let tokenizer = ["tokenizer", "train", "text.txt", "--out", "no/such/folder/t.json"];
+    lab.softdict(&tokenizer).fails(1).says(&["no/such/folder/t.json"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_is_named_and_the_run_before_it_still_opens() {
+    // weights far larger than the other files of the run
+    let lab = Lab::trained(&["train.steps=10", "model.width=64"]);
+    let saved = lab.read("run/last/model.safetensors").len();
+    // no file may grow beyond half the weights; the shell counts in blocks of 512 or 1024 bytes
+    let blocks = saved / 2048;
+    let limited = format!(
+        "trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" train --out run --resume --set train.steps=20"
+    );
+    let output = std::process::Command::new("sh")
+        .args(["-c", &limited, crate::support::BINARY])
+        .current_dir(lab.path(""))
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("step-000020") && stderr.contains("error:"), "{stderr}");
+    lab.softdict(&["sample", "run", "--which", "last", "--tokens", "3"]).ok().says(&["step 10"]);
+    let left = |name: &str| name.starts_with(".softdict");
+    let names = fs::read_dir(lab.path("run")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.filter(|name| left(&name.to_string_lossy())).count(), 0);
+    lab.resume("run", &["train.steps=20"]).ok();
+}

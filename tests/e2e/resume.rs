@@ -1,0 +1,194 @@
+//! `train --resume`: a run that was interrupted, by its end, a signal or a kill, and goes on as if it had not been.
+
+use crate::support::{BINARY, Lab, TINY, story};
+use serde_json::Value;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+#[test]
+fn ten_steps_and_ten_more_are_twenty() {
+    let lab = Lab::new();
+    // the course of the rate must not depend on where the first part ends
+    let same = ["model.dropout=0.1", "train.warmup_steps=5", "train.decay_steps=20", "train.sampling=epoch"];
+    let sets = |steps| [&same[..], &[steps]].concat();
+    lab.train("straight", &sets("train.steps=20")).ok();
+    lab.train("parts", &sets("train.steps=10")).ok();
+    lab.resume("parts", &["train.steps=20"]).ok().says(&["step 11/20"]);
+    for file in ["model.safetensors", "trainer.safetensors"] {
+        let file = format!("step-000020/{file}");
+        assert_eq!(lab.read(&format!("straight/{file}")), lab.read(&format!("parts/{file}")), "{file}");
+    }
+    let told = |run: &str| -> Vec<Value> {
+        let kinds = ["step", "eval", "checkpoint"].map(Value::from);
+        lab.timeless(run).into_iter().filter(|event| kinds.contains(&event["event"])).collect()
+    };
+    assert_eq!(told("straight"), told("parts"));
+    assert_eq!(lab.events("parts", "resume")[0]["step"], 10);
+    assert_eq!(lab.events("parts", "start").len(), 1);
+}
+
+#[test]
+fn a_finished_run_has_nothing_to_do_and_its_files_stay() {
+    let lab = Lab::trained(&[]);
+    let before = lab.snapshot("run");
+    lab.resume("run", &[]).ok().says(&["already at step 20"]);
+    assert_eq!(lab.snapshot("run"), before);
+    // the text may be given again, when it is the same
+    lab.resume("run", &["train.steps=40"]).arg("text.txt").ok();
+    let steps: Vec<f64> = lab.series("run", "step");
+    assert_eq!(steps, (1..=40).map(f64::from).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_would_make_another_run_of_it_is_refused() {
+    let lab = Lab::trained(&[]);
+    let before = lab.snapshot("run");
+    lab.resume("run", &["model.layers=8"]).fails(1).says(&["model.layers", "8", "1"]);
+    lab.resume("run", &["train.learning_rate=2e-3"]).fails(1).says(&["learning_rate", "0.002", "0.001"]);
+    lab.resume("run", &["train.batch=5"]).fails(1).says(&["train.batch", "5", "4"]);
+    lab.resume("run", &[]).args(&["--seed", "3"]).fails(1).says(&["train.seed", "3", "1337"]);
+    lab.write("other.txt", story(61));
+    lab.resume("run", &["train.steps=40"]).arg("other.txt").fails(1).says(&["other.txt", "SHA-256"]);
+    lab.resume("nowhere", &[]).fails(1).says(&["nowhere", "settings.toml"]);
+    assert_eq!(lab.snapshot("run"), before);
+    assert!(!lab.has("nowhere"));
+}
+
+#[test]
+fn without_the_optimizers_state_there_is_no_resuming() {
+    let lab = Lab::trained(&[]);
+    fs::remove_file(lab.path("run/last/trainer.safetensors")).unwrap();
+    lab.resume("run", &["train.steps=30"]).fails(1).says(&["trainer.safetensors"]);
+    // nothing else needs it
+    lab.softdict(&["sample", "run", "--tokens", "3"]).ok();
+}
+
+/// Starts a run that would not end, and waits for the line of its seventh step.
+#[cfg(unix)]
+fn endless(lab: &Lab, out: &str, sets: &[&str]) -> (Child, std::io::Lines<impl std::io::BufRead>) {
+    use std::io::BufRead;
+    let endless = ["train.steps=100000000", "train.eval_every=100000000", "train.schedule=constant"];
+    let mut command = Command::new(BINARY);
+    command.args(["train", "text.txt", "--out", out]).current_dir(lab.path(""));
+    command.args(TINY.iter().chain(&endless).chain(sets).flat_map(|set| ["--set", set]));
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
+    let seventh = lines.by_ref().map_while(Result::ok).find(|line| line.starts_with("step 7/"));
+    assert!(seventh.is_some(), "{:?}", child.wait());
+    (child, lines)
+}
+
+#[cfg(unix)]
+fn send(signal: &str, child: &Child) {
+    let kill = format!("kill -{signal} {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+}
+
+#[test]
+#[cfg(unix)]
+fn a_signal_saves_and_the_run_goes_on_as_if_there_had_been_none() {
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let lab = Lab::new();
+        let (mut child, lines) = endless(&lab, "run", &["model.dropout=0.1"]);
+        send(signal, &child);
+        let told: Vec<String> = lines.map_while(Result::ok).collect();
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{signal}");
+        assert!(told.iter().any(|line| line.contains("--resume")), "{told:?}");
+        assert_eq!(lab.events("run", "end")[0]["reason"], "stopped");
+        let saved = lab.events("run", "checkpoint")[0]["step"].as_u64().unwrap();
+        assert!(saved >= 7);
+        assert_eq!(lab.series("run", "step").last(), Some(&(saved as f64)));
+
+        let steps = format!("train.steps={}", saved + 5);
+        let more = ["train.eval_every=100000000", "train.schedule=constant", "model.dropout=0.1", &steps];
+        lab.train("straight", &more).ok();
+        lab.resume("run", &[&steps]).ok();
+        let model = format!("step-{:06}/model.safetensors", saved + 5);
+        assert_eq!(lab.read(&format!("run/{model}")), lab.read(&format!("straight/{model}")));
+        assert_eq!(lab.series("run", "loss"), lab.series("straight", "loss"));
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_second_signal_ends_at_once_and_what_was_saved_stays() {
+    let lab = Lab::new();
+    let (mut child, lines) = endless(&lab, "run", &["train.checkpoint_every=5"]);
+    send("INT", &child);
+    send("INT", &child);
+    drop(lines);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    lab.softdict(&["sample", "run", "--tokens", "3"]).ok();
+}
+
+#[test]
+#[cfg(unix)]
+fn a_kill_at_any_moment_leaves_a_run_that_samples_and_goes_on() {
+    let lab = Lab::new();
+    let every = ["train.checkpoint_every=1", "train.eval_every=1"];
+    let (mut child, mut lines) = endless(&lab, "run", &every);
+    for kill in 0..6 {
+        // some lines more each time, so that the kill comes at another moment
+        lines.by_ref().map_while(Result::ok).take(kill * 7).for_each(drop);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        lab.softdict(&["sample", "run", "--which", "last", "--tokens", "3"]).ok();
+        let saved = fs::read_link(lab.path("run/last")).unwrap().display().to_string();
+        let saved: u64 = saved.strip_prefix("step-").unwrap().parse().unwrap();
+        let steps = format!("train.steps={}", saved + 2);
+        lab.resume("run", &[&steps, "train.checkpoint_every=1"]).ok();
+        // every step is there once, whatever had been written after the checkpoint
+        let expected: Vec<f64> = (1..=saved + 2).map(|step| step as f64).collect();
+        assert_eq!(lab.series("run", "step"), expected);
+        fs::remove_dir_all(lab.path("run")).unwrap();
+        (child, lines) = endless(&lab, "run", &every);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// A run whose validation loss falls and then rises, because its end is written backwards.
+fn overfitted() -> Lab {
+    let lab = Lab::with("abcd ".repeat(200) + &"dcba ".repeat(22));
+    lab.train("run", &["train.steps=100", "train.learning_rate=1e-2", "train.decay_steps=200"]).ok();
+    lab
+}
+
+#[test]
+fn best_and_last_are_told_apart_and_a_resumed_run_keeps_its_best() {
+    let lab = overfitted();
+    let losses = |lab: &Lab| -> Vec<(u64, f64)> {
+        let evals = lab.events("run", "eval");
+        evals.iter().map(|e| (e["step"].as_u64().unwrap(), e["val_loss"].as_f64().unwrap())).collect()
+    };
+    let evals = losses(&lab);
+    let best = evals.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
+    let last = *evals.last().unwrap();
+    assert!(best.1 < last.1 - 0.1, "the text overfits: {evals:?}");
+    let link = |name: &str| fs::read_link(lab.path("run").join(name)).unwrap().display().to_string();
+    assert_eq!((link("best"), link("last")), (format!("step-{:06}", best.0), "step-000100".to_owned()));
+
+    let says = |args: &[&str], parts: &[&str]| {
+        lab.softdict(&[&["sample", "run", "--tokens", "3"], args].concat()).ok().says(parts);
+    };
+    let loss = |loss: f64| format!("validation loss {loss:.4}");
+    says(&[], &["(best)", &format!("step {}", best.0), &loss(best.1)]);
+    says(&["--which", "best"], &["(best)"]);
+    says(&["--which", "last"], &["(last)", "step 100", &loss(last.1)]);
+
+    lab.resume("run", &["train.steps=120"]).ok();
+    assert_eq!(lab.events("run", "resume")[0]["step"], 100);
+    assert!(losses(&lab).iter().skip(evals.len()).all(|(_, loss)| *loss > best.1));
+    assert_eq!((link("best"), link("last")), (format!("step-{:06}", best.0), "step-000120".to_owned()));
+    assert_eq!(lab.events("run", "end")[0]["best"]["step"], best.0);
+}
+
+#[test]
+fn patience_ends_a_run_that_only_gets_worse() {
+    let lab = Lab::with("abcd ".repeat(200) + &"dcba ".repeat(22));
+    let sets = ["train.steps=1000", "train.learning_rate=1e-2", "train.patience=3"];
+    lab.train("run", &sets).ok().says(&["no longer falls"]);
+    let evals = lab.events("run", "eval");
+    let best = lab.events("run", "end")[0]["best"]["step"].as_u64().unwrap();
+    assert_eq!(evals.last().unwrap()["step"].as_u64().unwrap(), best + 30);
+}
