@@ -6,7 +6,7 @@ use crate::support::{Lab, TINY};
 fn a_wrong_value_names_its_key() {
     let lab = Lab::new();
     let wrong: [(&str, &[&str]); 16] = [
-        ("train.learning_rte=1e-3", &["learning_rte", "did you mean learning_rate?"]),
+        ("train.learning_rte=1e-3", &["learning_rte", "did you mean train.learning_rate?"]),
         ("modle.layers=2", &["modle", "did you mean model?"]),
         ("model.layers=abc", &["model.layers", "abc"]),
         ("model.layers=2.5", &["model.layers", "2.5"]),
@@ -34,7 +34,7 @@ fn a_settings_file_is_read_as_strictly() {
     let lab = Lab::new();
     let train = || lab.softdict(&["train", "text.txt", "--out", "run", "--config", "my.toml"]);
     let wrong: [(&str, &[&str]); 5] = [
-        ("[model]\nlayerz = 2\n", &["my.toml", "layerz", "did you mean layers?"]),
+        ("[model]\nlayerz = 2\n", &["my.toml", "layerz", "did you mean model.layers?"]),
         ("[train]\nbatch = \"many\"\n", &["my.toml", "train.batch", "many"]),
         ("layers = 2\n", &["my.toml", "layers", "[model]"]),
         ("[model\nlayers = 2\n", &["my.toml"]),

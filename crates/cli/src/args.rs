@@ -40,7 +40,7 @@ pub(crate) struct Train {
     /// A settings file (TOML)
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Override a setting, such as model.layers=4; may be repeated
+    /// Override a setting, such as model.layers=4; may be repeated; docs/settings.md lists them
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// The run's folder [default: checkpoints/NAME, after the text]
@@ -110,7 +110,7 @@ pub(crate) struct Sample {
     /// How many continuations
     #[arg(long, value_name = "N")]
     pub(crate) num_samples: Option<usize>,
-    /// Read prompts from the terminal, one a line
+    /// Read prompts from the terminal, one a line, until Ctrl-D
     #[arg(long, conflicts_with_all = ["prompt", "prompt_file", "num_samples", "json"])]
     pub(crate) interactive: bool,
     /// Compute every token anew from the whole text; the same result, slower
@@ -173,11 +173,11 @@ pub(crate) struct Attention {
     /// Continue the prompt by N likeliest tokens first
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) generate: usize,
-    /// Only this layer; may be repeated [default: all]
-    #[arg(long, value_name = "L")]
+    /// Only these layers, as in 0,2 [default: all]
+    #[arg(long, value_name = "L", value_delimiter = ',')]
     pub(crate) layer: Vec<usize>,
-    /// Only this head; may be repeated [default: all]
-    #[arg(long, value_name = "H")]
+    /// Only these heads, as in 1,3 [default: all]
+    #[arg(long, value_name = "H", value_delimiter = ',')]
     pub(crate) head: Vec<usize>,
     /// Write here [default: standard output]
     #[arg(long, value_name = "PATH")]

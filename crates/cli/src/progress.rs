@@ -15,7 +15,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// For a run of `steps` updates.
     pub(crate) fn new(steps: u64) -> Self {
-        let bar = output::draws_progress().then(|| bar(steps, "{bar:24} {pos}/{len} {wide_msg}"));
+        let bar = output::draws_progress().then(|| bar(steps, "{bar:16} {pos}/{len} {wide_msg}"));
         Self { steps, bar, begin: None }
     }
 
@@ -52,7 +52,7 @@ impl Observer for Watch {
                 }
             }
             Event::Eval { step, train_loss, val_loss, val_bits_per_byte, best } => {
-                let train = train_loss.map_or(String::new(), |loss| format!("  train {loss:.4}"));
+                let train = train_loss.map_or(String::new(), |loss| format!("  train {loss:.4} (mean since the last)"));
                 let mark = if *best { "  (best so far)" } else { "" };
                 self.say(&format!(
                     "eval at step {step}{train}  val {val_loss:.4}  {val_bits_per_byte:.4} bits per byte{mark}"

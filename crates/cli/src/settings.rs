@@ -93,7 +93,7 @@ impl Settings {
                 let known = ["data", "tokenizer", "model", "train", "sample"];
                 return Err(usage(format!(
                     "{origin}: there is no section {unknown}{}",
-                    nearest(unknown, &known)
+                    nearest("", unknown, &known)
                 )));
             }
         }
@@ -147,6 +147,15 @@ impl Settings {
     }
 }
 
+/// Whether a file or `--set` speaks of a setting.
+pub(crate) fn mentions(file: Option<&str>, sets: &[String], section: &str, key: &str) -> bool {
+    let in_file = file
+        .and_then(|text| text.parse::<Table>().ok())
+        .is_some_and(|table| table.get(section).is_some_and(|keys| keys.get(key).is_some()));
+    let name = format!("{section}.{key}");
+    in_file || sets.iter().any(|set| set.split('=').next().is_some_and(|path| path.trim() == name))
+}
+
 /// A value of `--set`: TOML where it is TOML, else a word.
 fn value(text: &str) -> Value {
     let parsed: Option<Value> =
@@ -164,22 +173,35 @@ fn replaced<T: Serialize + DeserializeOwned>(
 ) -> anyhow::Result<T> {
     let known = fields_of::<T>();
     if !known.contains(&key) {
-        return Err(usage(format!("{origin}: there is no setting {name}.{key}{}", nearest(key, known))));
+        return Err(usage(format!("{origin}: there is no setting {name}.{key}{}", nearest(&format!("{name}."), key, known))));
     }
     let mut table = Table::try_from(section)?;
     let shown = value.to_string();
     table.insert(key.to_owned(), value);
     table.try_into().map_err(|error: toml::de::Error| {
-        let reason = error.message().trim_end().to_owned();
+        let reason = in_plain_words(error.message().trim_end());
         usage(format!("{origin}: {name}.{key} cannot be {shown}: {reason}"))
     })
 }
 
+/// serde's words for types, as people say them.
+fn in_plain_words(reason: &str) -> String {
+    let words = [
+        ("expected usize", "expected a whole number from 0"),
+        ("expected u64", "expected a whole number from 0"),
+        ("expected f64", "expected a number"),
+        ("expected f32", "expected a number"),
+        ("expected a boolean", "expected true or false"),
+        ("unknown variant", "there is no"),
+    ];
+    words.iter().fold(reason.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
 /// `; did you mean …?` when a known name is close.
-fn nearest(wrong: &str, known: &[&str]) -> String {
+fn nearest(section: &str, wrong: &str, known: &[&str]) -> String {
     let distance = |name: &&&str| strsim::damerau_levenshtein(wrong, name);
     match known.iter().min_by_key(distance) {
-        Some(name) if distance(&name) <= 2.max(wrong.len() / 3) => format!("; did you mean {name}?"),
+        Some(name) if distance(&name) <= 2.max(wrong.len() / 3) => format!("; did you mean {section}{name}?"),
         _ => format!("; there are {}", known.join(", ")),
     }
 }
@@ -242,11 +264,11 @@ mod tests {
 
     #[test]
     fn mistakes_name_the_key_and_what_is_near() {
-        assert!(message(&["train.learning_rte=1e-3"]).contains("did you mean learning_rate?"));
+        assert!(message(&["train.learning_rte=1e-3"]).contains("did you mean train.learning_rate?"));
         assert!(message(&["modle.layers=1"]).contains("did you mean model?"));
         let kind = message(&["model.layers=abc"]);
         assert!(kind.contains("model.layers") && kind.contains("abc"), "{kind}");
-        assert!(message(&["model.kv_head=2"]).contains("did you mean kv_heads?"));
+        assert!(message(&["model.kv_head=2"]).contains("did you mean model.kv_heads?"));
         assert!(message(&["model.layers"]).contains("section.key=value"));
         assert!(message(&["layers=3"]).contains("lacks its section"));
         assert!(message(&["model.dropout=1.5"]).contains("model.dropout = 1.5"));
@@ -255,7 +277,7 @@ mod tests {
         assert!(message(&["data.val_fraction=1"]).contains("data.val_fraction = 1"));
         let file = Settings::default().with(Some(("my.toml", "[model]\nlayerz = 2")), &[]);
         let file = file.unwrap_err().to_string();
-        assert!(file.contains("my.toml") && file.contains("did you mean layers?"), "{file}");
+        assert!(file.contains("my.toml") && file.contains("did you mean model.layers?"), "{file}");
         let stray = Settings::default().with(Some(("my.toml", "layers = 2")), &[]).unwrap_err().to_string();
         assert!(stray.contains("outside a section"), "{stray}");
     }

@@ -111,6 +111,13 @@ impl Plan<'_> {
                 grouped(step_tokens)
             ),
         );
+        if train.warmup_steps > train.steps {
+            let (warmup, steps) = (train.warmup_steps, train.steps);
+            let note = format!(
+                "warm-up (train.warmup_steps = {warmup}) is longer than the run of {steps} steps: the learning rate never reaches its peak"
+            );
+            line("", note);
+        }
         line("device", device_name(self.device));
         line("memory", format!("about {}", bytes(memory(train.batch, config))));
         line(
@@ -122,7 +129,7 @@ impl Plan<'_> {
                 flops / seconds_per_step / 1e9
             ),
         );
-        line("opens as", Family::note(config));
+        line("format", Family::note(config));
         text.trim_end().to_owned()
     }
 }

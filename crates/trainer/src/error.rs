@@ -41,7 +41,7 @@ pub enum TrainError {
     },
     /// The loss or the gradient is no longer a number.
     #[error(
-        "step {step}: the {what} is {value}{tensor}; nothing was saved after step {kept}. Lower train.learning_rate (now {learning_rate:e}) or set train.grad_clip, then go on with --resume"
+        "step {step}: the {what} is {value}{tensor}; nothing was saved after step {kept}. Lower train.learning_rate (now {learning_rate:e}) or train.grad_clip and start again with --overwrite, or with --from that checkpoint and another --out"
     )]
     NotFinite {
         /// The update that was not made.
@@ -59,7 +59,7 @@ pub enum TrainError {
     },
     /// A resumed run's settings, text or tokenizer are not those it was started with.
     #[error(
-        "{key} is {now}, the run was started with {then}; a resumed run must go on as it began (start a new one with --from, or use the old value)"
+        "{key} is {now}, the run was started with {then}; a resumed run must go on as it began (use the old value, or start another run in another --out)"
     )]
     Changed {
         /// What differs.

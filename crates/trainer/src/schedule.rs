@@ -84,6 +84,14 @@ mod tests {
     }
 
     #[test]
+    fn a_warm_up_longer_than_the_run_never_reaches_the_peak() {
+        let settings = settings(Schedule::Cosine, 20, 10);
+        settings.check().unwrap();
+        let rates: Vec<f64> = (1..=10).map(|step| learning_rate(&settings, step)).collect();
+        assert!(rates.iter().all(|&rate| rate > 0.0 && rate <= 5e-4 + 1e-12), "{rates:?}");
+    }
+
+    #[test]
     fn the_decay_may_end_before_or_after_the_run() {
         let mut short = settings(Schedule::Cosine, 0, 100);
         short.decay_steps = Some(50);

@@ -133,13 +133,6 @@ impl TrainSettings {
             real(key, beta, (0.0..1.0).contains(&beta), "at least 0 and below 1")?;
         }
         real("train.grad_clip", self.grad_clip, self.grad_clip >= 0.0, "above 0, or 0 for no clipping")?;
-        if self.warmup_steps > self.steps {
-            return Err(self.conflict(
-                format!("train.warmup_steps = {}", self.warmup_steps),
-                format!("train.steps = {}", self.steps),
-                "warm-up must end before training does; lower train.warmup_steps",
-            ));
-        }
         if self.schedule != Schedule::Wsd
             && self.decay_steps.is_some_and(|decay_steps| decay_steps < self.warmup_steps)
         {
@@ -201,11 +194,8 @@ mod tests {
         assert!(message(|s| s.eval_every = 0).contains("train.eval_every = 0"));
         assert!(message(|s| s.learning_rate = f64::NAN).contains("train.learning_rate = NaN"));
         assert!(message(|s| s.beta2 = 1.0).contains("train.beta2 = 1"));
-        let warmup = message(|s| (s.warmup_steps, s.steps) = (20, 10));
-        assert!(
-            warmup.contains("train.warmup_steps = 20") && warmup.contains("train.steps = 10"),
-            "{warmup}"
-        );
+        let warmup = message(|s| (s.warmup_steps, s.decay_steps) = (20, Some(10)));
+        assert!(warmup.contains("train.warmup_steps = 20") && warmup.contains("train.decay_steps = 10"), "{warmup}");
         assert!(message(|s| s.min_learning_rate = Some(1.0)).contains("train.min_learning_rate = 1"));
     }
 

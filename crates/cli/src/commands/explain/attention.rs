@@ -152,7 +152,8 @@ pub(super) fn page() -> anyhow::Result<String> {
          {leaning}\n\
          Now it takes along: {leaning_mixture}.\n\
          No line of the program speaks of pronouns or animals. Where the vectors point is all there is.\n\n\
-         As in the document, section 4.3, computed by softdict's own attention in 32-bit numbers:\n\n\
+         Beside them the figures of the article that the example is from, \"Transformers Deep Dive:\n\
+         Attention\", section 4.3; computed here by softdict's own attention in 32-bit numbers:\n\n\
          {comparison}\n\
          These vectors were made by hand to be readable, one head and both ways. `softdict train`\n\
          learns such vectors from text; `softdict attention` shows where its heads look, and\n\

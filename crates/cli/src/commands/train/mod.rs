@@ -75,8 +75,8 @@ fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -
         format!("; best validation loss {:.4} at step {}", best.val_loss, best.step)
     });
     output::notice(format!("{why} after step {}{best}", outcome.step));
-    output::notice(format!("checkpoint: {shown}"));
     if outcome.reason == EndReason::Stopped {
+        output::notice(format!("checkpoint: {shown}"));
         return Ok(());
     }
     let loaded = checkpoint::open(run, Which::Best, device)?;

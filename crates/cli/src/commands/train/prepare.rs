@@ -4,7 +4,7 @@ use super::folder::{Staged, refuse_used};
 use crate::args::Train;
 use crate::checkpoint::{self, Loaded};
 use crate::progress::Bytes;
-use crate::settings::{Settings, TokenizerSettings};
+use crate::settings::{Settings, TokenizerSettings, mentions};
 use crate::summary::check_memory;
 use crate::{defaults, output, usage};
 use anyhow::Context;
@@ -71,6 +71,10 @@ pub(super) fn started(args: &Train, run: &Path, device: &Device) -> anyhow::Resu
     let file = args.config.as_deref().map(settings_file).transpose()?;
     let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
     let mut settings = base.with(file, &args.set)?;
+    if !mentions(file.map(|(_, text)| text), &args.set, "train", "warmup_steps") {
+        // a short run by the defaults still reaches its learning rate
+        settings.train.warmup_steps = settings.train.warmup_steps.min(settings.train.steps / 10);
+    }
     if let Some(seed) = args.seed {
         settings.train.seed = seed;
     }
