@@ -290,6 +290,14 @@ mod tests {
     }
 
     #[test]
+    fn what_a_file_or_a_flag_says_is_told_from_a_default() {
+        let sets = ["train.steps = 3".to_owned()];
+        let file = Some("[train]\nwarmup_steps = 5\n");
+        assert!(mentions(file, &[], "train", "warmup_steps") && mentions(None, &sets, "train", "steps"));
+        assert!(!mentions(file, &sets, "train", "batch") && !mentions(None, &[], "train", "steps"));
+    }
+
+    #[test]
     fn only_some_settings_may_change_on_resume() {
         let then = set(&["model.layers=4"]).unwrap();
         let free = set(&["model.layers=4", "train.steps=9999", "sample.temperature=0.1"]).unwrap();
