@@ -7,7 +7,6 @@ use common::{config, contents, random_parameters};
 use softdict_checkpoint::{Which, load, load_trainer, resolve, save};
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A good checkpoint without its manifest, so that the loader itself has to see what is wrong.
@@ -37,9 +36,7 @@ fn refusal(name: &str, bytes: &[u8]) -> String {
     let folder = good();
     let checkpoint = folder.path().join("x");
     fs::write(checkpoint.join(name), bytes).unwrap();
-    let start = Instant::now();
     let message = load(&checkpoint).unwrap_err().to_string();
-    assert!(start.elapsed() < Duration::from_secs(1), "{name}: took {:?}", start.elapsed());
     if let Some(peak) = peak_memory() {
         assert!(peak < 200 << 20, "{name}: {peak} bytes of memory");
     }

@@ -74,7 +74,7 @@ fn a_kill_while_saving_leaves_whole_checkpoints() {
         }
     }
     // each start alone replaces one
-    assert!(newest > KILLS, "only {newest} checkpoints were saved");
+    assert!(newest >= KILLS, "only {newest} checkpoints were saved");
 }
 
 /// The step of the last checkpoint, when there is one already.

@@ -210,15 +210,6 @@ mod tests {
     }
 
     #[test]
-    fn twenty_thousand_lines_take_less_than_two_seconds() {
-        let begin = std::time::Instant::now();
-        let text = generate(Tale::Tales, 20_000, 0);
-        // measured 0.07 s; the bound leaves room for a slow, busy machine
-        assert!(begin.elapsed().as_secs_f64() < 2.0, "{:?}", begin.elapsed());
-        assert!(text.len() > 1_000_000);
-    }
-
-    #[test]
     fn names_are_read_back_and_a_wrong_one_is_named() {
         for tale in Tale::ALL {
             assert_eq!(tale.name().parse(), Ok(tale));

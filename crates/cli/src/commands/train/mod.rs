@@ -18,7 +18,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
-    let stop = Signals::listen()?;
     let device = machine::prepare(&args.machine)?;
     let run = folder::folder(args)?;
     let prepared = if args.resume {
@@ -56,6 +55,8 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
     softdict_checkpoint::write_atomic(&run.join("settings.toml"), settings.to_toml()?.as_bytes())?;
     output::notice(plan.text(trainer.seconds_per_step()?));
     let mut watch = Watch::new(settings.train.steps);
+    // until here there is nothing to save, and a signal ends the program as it ends any other
+    let stop = Signals::listen()?;
     let outcome = trainer.run(&mut watch, &|| stop.asked())?;
     drop(watch);
     finish(&run, &outcome, &prepared, &device)?;
