@@ -5,9 +5,17 @@ use crate::usage;
 use anyhow::Context;
 use candle_core::Device;
 
+/// More threads than any machine this is for has cores.
+const MOST_THREADS: usize = 1024;
+
 /// Sets the threads up and returns the device that was asked for, or the better one there is.
 pub(crate) fn prepare(machine: &Machine) -> anyhow::Result<Device> {
     if let Some(threads) = machine.threads {
+        if threads.get() > MOST_THREADS {
+            return Err(usage(format!(
+                "--threads {threads}: it must be at most {MOST_THREADS}; more than there are cores only slows it down"
+            )));
+        }
         rayon::ThreadPoolBuilder::new()
             .num_threads(threads.get())
             .build_global()

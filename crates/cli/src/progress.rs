@@ -52,7 +52,8 @@ impl Observer for Watch {
                 }
             }
             Event::Eval { step, train_loss, val_loss, val_bits_per_byte, best } => {
-                let train = train_loss.map_or(String::new(), |loss| format!("  train {loss:.4} (mean since the last)"));
+                let train = train_loss
+                    .map_or(String::new(), |loss| format!("  train {loss:.4} (mean since the last)"));
                 let mark = if *best { "  (best so far)" } else { "" };
                 self.say(&format!(
                     "eval at step {step}{train}  val {val_loss:.4}  {val_bits_per_byte:.4} bits per byte{mark}"

@@ -173,7 +173,10 @@ fn replaced<T: Serialize + DeserializeOwned>(
 ) -> anyhow::Result<T> {
     let known = fields_of::<T>();
     if !known.contains(&key) {
-        return Err(usage(format!("{origin}: there is no setting {name}.{key}{}", nearest(&format!("{name}."), key, known))));
+        return Err(usage(format!(
+            "{origin}: there is no setting {name}.{key}{}",
+            nearest(&format!("{name}."), key, known)
+        )));
     }
     let mut table = Table::try_from(section)?;
     let shown = value.to_string();

@@ -195,7 +195,10 @@ mod tests {
         assert!(message(|s| s.learning_rate = f64::NAN).contains("train.learning_rate = NaN"));
         assert!(message(|s| s.beta2 = 1.0).contains("train.beta2 = 1"));
         let warmup = message(|s| (s.warmup_steps, s.decay_steps) = (20, Some(10)));
-        assert!(warmup.contains("train.warmup_steps = 20") && warmup.contains("train.decay_steps = 10"), "{warmup}");
+        assert!(
+            warmup.contains("train.warmup_steps = 20") && warmup.contains("train.decay_steps = 10"),
+            "{warmup}"
+        );
         assert!(message(|s| s.min_learning_rate = Some(1.0)).contains("train.min_learning_rate = 1"));
     }
 
