@@ -151,7 +151,10 @@ pub(crate) fn remove_own(folder: &Path) -> io::Result<bool> {
 /// Removes a checkpoint from a run: it loses its name in one step, so that no kill leaves half of it under it.
 ///
 /// A folder that holds files of the user gets its name back, without ours.
-pub(crate) fn remove_checkpoint(folder: &Path) -> Result<()> {
+///
+/// # Errors
+/// When something of ours cannot be removed.
+pub fn remove_checkpoint(folder: &Path) -> Result<()> {
     let (parent, name) = split(folder)?;
     let temporary = temporary(&parent, &name);
     let remove = || {

@@ -23,7 +23,7 @@ mod trainer;
 
 pub use error::{Error, Result};
 pub use file::write_atomic;
-pub use folder::clean_up;
+pub use folder::{clean_up, remove_checkpoint};
 pub use hf::Family;
 pub use load::{Checkpoint, load};
 pub use manifest::{FileRecord, Manifest, Progress};

@@ -39,7 +39,7 @@ pub(crate) fn check_memory(settings: &Settings, config: &ModelConfig, device: &D
 }
 
 fn memory(batch: usize, config: &ModelConfig) -> u64 {
-    Cost::new(config).training_bytes(batch, config.context()) as u64
+    Cost::new(config).training_bytes(batch, config.context())
 }
 
 impl Plan<'_> {

@@ -57,6 +57,12 @@ pub fn capture(model: &Transformer, ids: &[u32], layers: &[usize], heads: &[usiz
         let found = tap.kept.iter().find(|(own, _)| own == layer);
         values.extend_from_slice(found.map_or(&[], |(_, patterns)| patterns.as_slice()));
     }
+    if let Some(index) = values.iter().position(|weight| !weight.is_finite()) {
+        let (tokens, weight) = (ids.len(), values[index]);
+        let (map, cell) = (index / (tokens * tokens), index % (tokens * tokens));
+        let (layer, head) = (layers[map / heads.len()], heads[map % heads.len()]);
+        return Err(InspectError::Weight { layer, head, row: cell / tokens, key: cell % tokens, weight });
+    }
     Ok(values)
 }
 

@@ -46,7 +46,7 @@ pub enum TrainError {
     NotFinite {
         /// The update that was not made.
         step: u64,
-        /// `loss` or `gradient norm`.
+        /// `loss`, `gradient norm` or `validation loss`.
         what: &'static str,
         /// Its value.
         value: f64,

@@ -88,6 +88,9 @@ impl Default for TrainSettings {
     }
 }
 
+/// Sequences of a pass, or passes of an update: far above what any machine holds.
+const MOST_SEQUENCES: usize = 1 << 30;
+
 fn positive(key: &'static str, value: u64) -> Result<()> {
     if value > 0 { Ok(()) } else { Err(TrainError::Range { key, value: "0".into(), range: "at least 1" }) }
 }
@@ -116,6 +119,16 @@ impl TrainSettings {
             ("train.eval_tokens", self.eval_tokens.unwrap_or(1) as u64),
         ] {
             positive(key, value)?;
+        }
+        for (key, value) in [("train.batch", self.batch), ("train.accumulate", self.accumulate)] {
+            if value > MOST_SEQUENCES {
+                let range = "at most 1073741824";
+                return Err(TrainError::Range { key, value: value.to_string(), range });
+            }
+        }
+        if i64::try_from(self.seed).is_err() {
+            let range = "at most 9223372036854775807, the largest number of a settings file";
+            return Err(TrainError::Range { key: "train.seed", value: self.seed.to_string(), range });
         }
         real("train.learning_rate", self.learning_rate, self.learning_rate > 0.0, "above 0")?;
         let minimum = self.min_learning_rate();
@@ -191,6 +204,8 @@ mod tests {
     fn wrong_values_name_their_keys() {
         assert!(message(|s| s.steps = 0).contains("train.steps = 0"));
         assert!(message(|s| s.batch = 0).contains("train.batch = 0"));
+        assert!(message(|s| s.batch = usize::MAX).contains("at most 1073741824"));
+        assert!(message(|s| s.seed = u64::MAX).contains("train.seed = 18446744073709551615"));
         assert!(message(|s| s.eval_every = 0).contains("train.eval_every = 0"));
         assert!(message(|s| s.learning_rate = f64::NAN).contains("train.learning_rate = NaN"));
         assert!(message(|s| s.beta2 = 1.0).contains("train.beta2 = 1"));

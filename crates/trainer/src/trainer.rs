@@ -315,6 +315,12 @@ impl<'a> Trainer<'a> {
             self.state.evaluated = Some(self.state.step);
             return Ok(());
         };
+        if !found.loss.is_finite() {
+            let (step, kept) = (self.state.step, self.saved.unwrap_or(0));
+            let learning_rate = learning_rate(settings, step);
+            let (what, value, tensor) = ("validation loss", found.loss, String::new());
+            return Err(TrainError::NotFinite { step, what, value, tensor, kept, learning_rate });
+        }
         self.last = Some(found);
         let (step, train_loss) = (self.state.step, self.state.train_loss());
         let best = self.state.evaluated(found.loss);

@@ -48,6 +48,13 @@ pub(crate) fn run(args: &Eval) -> anyhow::Result<()> {
             corpus.name
         );
     };
+    if !report.loss.is_finite() {
+        bail!(
+            "the loss is {}: the weights in {} are too large to compute with (train.learning_rate was too high)",
+            report.loss,
+            loaded.folder.display()
+        );
+    }
     output::text(&if args.json { serde_json::to_string(&report)? + "\n" } else { report.lines() })
 }
 
@@ -78,7 +85,7 @@ fn batch(wanted: usize, config: &ModelConfig, device: &Device) -> usize {
     let (cost, context) = (Cost::new(config), config.context());
     let each = cost.training_bytes(1, context).saturating_sub(cost.training_bytes(0, context)).max(1);
     // half, because others use the machine too
-    let most = (free as usize / 2 / each).max(1);
+    let most = (free / 2 / each).max(1) as usize;
     if wanted > most {
         output::notice(format!(
             "--batch {wanted} does not fit in {} of free memory: {most} is used",

@@ -18,22 +18,21 @@ pub(super) fn folder(args: &Train) -> anyhow::Result<PathBuf> {
     Ok(Path::new("checkpoints").join(name))
 }
 
-/// Names in a run's folder that are ours, besides `step-NNNNNN`.
-const OURS: [&str; 5] = ["settings.toml", "metrics.jsonl", "data", "last", "best"];
-
-fn is_ours(name: &str) -> bool {
-    OURS.contains(&name) || name.strip_prefix("step-").is_some_and(|step| step.parse::<u64>().is_ok())
-}
+/// What a run writes beside its checkpoints.
+const FILES: [&str; 2] = ["settings.toml", "metrics.jsonl"];
+const POINTERS: [&str; 2] = ["last", "best"];
+const DATA: [&str; 3] = ["train.bin", "val.bin", "data.json"];
 
 /// # Errors
-/// When the folder holds a run and nothing was said about it.
+/// When the folder holds a run and nothing was said about it. What a run left that was cut off before its first
+/// checkpoint is no run: there is nothing in it to lose.
 pub(super) fn refuse_used(run: &Path, overwrite: bool) -> anyhow::Result<()> {
     if overwrite || !run.exists() {
         return Ok(());
     }
-    let entries = std::fs::read_dir(run).with_context(|| run.display().to_string())?;
-    let used = entries.filter_map(Result::ok).any(|entry| entry.file_name().to_str().is_some_and(is_ours));
-    if used {
+    let has_checkpoints = !softdict_checkpoint::list_steps(run)?.is_empty();
+    let foreign = FILES.iter().any(|name| run.join(name).exists()) && !run.join("data/data.json").exists();
+    if has_checkpoints || foreign {
         anyhow::bail!(
             "{} holds a run already: go on with it by --resume, replace it by --overwrite, or choose another folder by --out",
             run.display()
@@ -65,13 +64,15 @@ impl<'a> Staged<'a> {
         &self.place
     }
 
-    /// Gives the ids their place, after removing the run that was there if that was asked for.
-    pub(super) fn publish(mut self, overwrite: bool) -> anyhow::Result<PathBuf> {
-        if overwrite {
-            remove_run(self.run)?;
-        }
+    /// Gives the ids their place, after removing the run that was there.
+    pub(super) fn publish(mut self) -> anyhow::Result<PathBuf> {
+        remove_run(self.run)?;
         let data = self.run.join("data");
-        std::fs::rename(&self.place, &data).with_context(|| data.display().to_string())?;
+        std::fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
+        for name in DATA {
+            let to = data.join(name);
+            std::fs::rename(self.place.join(name), &to).with_context(|| to.display().to_string())?;
+        }
         self.is_new = false;
         Ok(data)
     }
@@ -87,17 +88,60 @@ impl Drop for Staged<'_> {
     }
 }
 
-/// Removes what runs write, and nothing else.
+/// Removes what runs write, file by file by its name, and nothing else: whatever lies beside it stays.
 fn remove_run(run: &Path) -> anyhow::Result<()> {
-    let Ok(entries) = std::fs::read_dir(run) else { return Ok(()) };
-    for entry in entries.filter_map(Result::ok) {
-        let path = entry.path();
-        if !entry.file_name().to_str().is_some_and(is_ours) {
-            continue;
+    let data = run.join("data");
+    let own = FILES.iter().map(|name| run.join(name)).chain(DATA.iter().map(|name| data.join(name)));
+    let pointers =
+        POINTERS.iter().map(|name| run.join(name)).filter(|path| path.is_symlink() || path.is_file());
+    for path in own.chain(pointers) {
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("{}: cannot be replaced", path.display()));
+            }
+            _ => {}
         }
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let removed = if is_folder { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-        removed.with_context(|| format!("{}: cannot be replaced", path.display()))?;
+    }
+    // stays when something else is in it
+    let _ = std::fs::remove_dir(&data);
+    if run.exists() {
+        for (_, checkpoint) in softdict_checkpoint::list_steps(run)? {
+            softdict_checkpoint::remove_checkpoint(&checkpoint)?;
+        }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_that_a_run_writes_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path();
+        for name in ["data/my.txt", "step-000007/thesis.txt", "last/x.txt", "notes.txt"] {
+            std::fs::create_dir_all(run.join(name).parent().unwrap()).unwrap();
+            std::fs::write(run.join(name), "mine").unwrap();
+        }
+        for name in ["data/train.bin", "settings.toml", "metrics.jsonl"] {
+            std::fs::write(run.join(name), "ours").unwrap();
+        }
+        remove_run(run).unwrap();
+        for name in ["data/my.txt", "step-000007/thesis.txt", "last/x.txt", "notes.txt"] {
+            assert!(run.join(name).exists(), "{name}");
+        }
+        assert!(!run.join("data/train.bin").exists() && !run.join("settings.toml").exists());
+    }
+
+    #[test]
+    fn a_run_without_a_checkpoint_is_no_run_and_a_strangers_settings_are_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path();
+        std::fs::write(run.join("settings.toml"), "").unwrap();
+        assert!(refuse_used(run, false).is_err());
+        std::fs::create_dir(run.join("data")).unwrap();
+        std::fs::write(run.join("data/data.json"), "").unwrap();
+        refuse_used(run, false).unwrap();
+    }
 }

@@ -12,14 +12,20 @@ use candle_core::Device;
 use prepare::{Prepared, Start};
 use signals::Signals;
 use softdict_checkpoint::Which;
+use softdict_sampler::SampleOptions;
 use softdict_tokenizer::{Dataset, Tokenizer};
 use softdict_trainer::{EndReason, Job, Outcome, Trainer};
 use std::path::Path;
 use std::process::ExitCode;
 
+/// Tokens of the closing sample at most.
+const PREVIEW: usize = 200;
+
 pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
     let device = machine::prepare(&args.machine)?;
     let run = folder::folder(args)?;
+    // what a killed run left behind
+    softdict_checkpoint::clean_up(&run)?;
     let prepared = if args.resume {
         prepare::resumed(args, &run, &device)?
     } else {
@@ -81,7 +87,11 @@ fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -
         return Ok(());
     }
     let loaded = checkpoint::open(run, Which::Best, device)?;
-    let sample = super::sample::preview(&loaded, &settings.sample, settings.train.seed)?;
+    let sample = super::sample::preview(
+        &loaded,
+        &SampleOptions { tokens: settings.sample.tokens.min(PREVIEW), ..settings.sample.clone() },
+        settings.train.seed,
+    )?;
     output::notice("a sample:");
     output::text(&sample)?;
     output::data(b"\n")?;

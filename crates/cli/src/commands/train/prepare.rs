@@ -99,7 +99,7 @@ pub(super) fn started(args: &Train, run: &Path, device: &Device) -> anyhow::Resu
     check_memory(&settings, &config, device)?;
     let staged = Staged::new(run)?;
     encode(&tokenizer, &text, &settings, &config, &staged)?;
-    let dataset = Dataset::open(staged.publish(args.overwrite)?)?;
+    let dataset = Dataset::open(staged.publish()?)?;
     Ok(Prepared { settings, config, tokenizer, dataset, text_name: text.name().to_owned(), start })
 }
 
