@@ -123,6 +123,19 @@ fn a_second_signal_ends_at_once_and_what_was_saved_stays() {
 
 #[test]
 #[cfg(unix)]
+fn two_signals_at_once_are_one_and_the_run_is_saved() {
+    let lab = Lab::new();
+    let rarely = ["train.checkpoint_every=100000000", "train.eval_every=100000000"];
+    let (mut child, lines) = endless(&lab, "run", &rarely);
+    send("TERM", &child);
+    send("TERM", &child);
+    drop(lines);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    lab.softdict(&["sample", "run", "--which", "last", "--tokens", "3"]).ok();
+}
+
+#[test]
+#[cfg(unix)]
 fn a_kill_at_any_moment_leaves_a_run_that_samples_and_goes_on() {
     let lab = Lab::new();
     let every = ["train.checkpoint_every=1", "train.eval_every=1"];

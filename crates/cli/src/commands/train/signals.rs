@@ -3,8 +3,12 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
-/// SIGINT and SIGTERM: the first asks the run to save and end, a second one ends it at once.
+/// Signals this close together are one: `timeout` and shells send theirs to the process and to its group.
+const TOGETHER: Duration = Duration::from_millis(300);
+
+/// SIGINT and SIGTERM: the first asks the run to save and end, a later one ends it at once.
 pub(super) struct Signals {
     asked: Arc<AtomicBool>,
     number: Arc<AtomicUsize>,
@@ -14,12 +18,20 @@ impl Signals {
     pub(super) fn listen() -> anyhow::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let number = Arc::new(AtomicUsize::new(0));
+        let impatient = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            // the order matters: at the first signal the flag is still down when this one looks at it
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))?;
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&impatient))?;
             signal_hook::flag::register(signal, Arc::clone(&asked))?;
             signal_hook::flag::register_usize(signal, Arc::clone(&number), signal as usize)?;
         }
+        let first = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            while !first.load(Ordering::Relaxed) {
+                std::thread::sleep(TOGETHER / 4);
+            }
+            std::thread::sleep(TOGETHER);
+            impatient.store(true, Ordering::Relaxed);
+        });
         Ok(Self { asked, number })
     }
 
