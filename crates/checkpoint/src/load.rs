@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::file::read_limited;
 use crate::hf::{self, Family};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, TRAINER};
 use crate::run::{CONFIG, require_folder};
 use crate::tensors::{Found, MODEL, TensorFile, all_tensors, open_weights};
 use softdict_model::{ModelConfig, Parameters};
@@ -34,7 +34,8 @@ pub struct Checkpoint {
 
 /// Reads the checkpoint folder `folder`.
 ///
-/// Weights in f16 and bf16 are widened to f32. Every file that the manifest lists must be the one that was saved.
+/// Weights in f16 and bf16 are widened to f32. Every file that the manifest lists must be the one that was saved, but
+/// for the trainer's state, which [`crate::load_trainer`] reads.
 ///
 /// # Errors
 /// When a file is missing, damaged or differs, when `config.json` describes a model that softdict does not know, and
@@ -49,12 +50,17 @@ pub fn load(folder: &Path) -> Result<Checkpoint> {
     let verify = |wanted: fn(&str) -> bool| {
         manifest.as_ref().map_or(Ok(()), |manifest| manifest.verify(folder, wanted))
     };
-    verify(|name| name != MODEL)?;
+    verify(|name| name != MODEL && name != TRAINER)?;
     let (family, config) = hf::read_config(&path, &read_limited(&path, MOST_CONFIG)?)?;
     let files = open_weights(folder)?;
-    let parameters = read_parameters(family, &config, &files, folder)?;
-    // after reading, so that what is wrong with a single tensor is said by its name
-    verify(|name| name == MODEL)?;
+    // reading and hashing take about as long, so they go side by side
+    let (parameters, verified) = std::thread::scope(|scope| {
+        let verified = scope.spawn(|| verify(|name| name == MODEL));
+        (read_parameters(family, &config, &files, folder), verified.join())
+    });
+    // first what was read, so that what is wrong with a single tensor is said by its name
+    let parameters = parameters?;
+    verified.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     let tokenizer = folder.join("tokenizer.json");
     let tokenizer = tokenizer.exists().then(|| read_limited(&tokenizer, MOST_TOKENIZER)).transpose()?;
     Ok(Checkpoint { config, parameters, tokenizer, manifest, family, folder: folder.to_path_buf() })
@@ -106,7 +112,7 @@ fn read_parameters(
     let mut parameters = Parameters::zeros(config);
     let values = parameters.values_mut();
     for (entry, tensor) in entries.iter().zip(&found) {
-        entry.scatter(&tensor.finite(&entry.name)?, values);
+        tensor.scatter(entry, values)?;
     }
     Ok(parameters)
 }

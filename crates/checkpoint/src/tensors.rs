@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::file::{read_limited, regular};
+use crate::hf::Entry;
 use crate::run::is_plain;
 use memmap2::Mmap;
 use safetensors::tensor::{TensorView, View};
@@ -131,23 +132,49 @@ impl Found<'_> {
     /// Its values, widened to f32.
     pub(crate) fn floats(&self, name: &str) -> Result<Vec<f32>> {
         self.check(name, self.view.shape())?;
-        let data = self.view.data();
-        let halves = data.as_chunks::<2>().0.iter();
+        let halves = self.view.data().as_chunks().0.iter();
         Ok(match self.view.dtype() {
-            Dtype::F16 => halves.map(|&bytes| half::f16::from_le_bytes(bytes).to_f32()).collect(),
-            Dtype::BF16 => halves.map(|&bytes| half::bf16::from_le_bytes(bytes).to_f32()).collect(),
-            _ => data.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(),
+            Dtype::F16 => halves.map(|&bytes| widen_f16(bytes)).collect(),
+            Dtype::BF16 => halves.map(|&bytes| widen_bf16(bytes)).collect(),
+            _ => self.view.data().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(),
         })
+    }
+
+    /// Writes its values, all of them finite, where `entry` says.
+    pub(crate) fn scatter(&self, entry: &Entry, parameters: &mut [f32]) -> Result<()> {
+        self.check(&entry.name, &entry.shape())?;
+        let data = self.view.data();
+        let written = match self.view.dtype() {
+            Dtype::F16 => entry.scatter(data.as_chunks().0, widen_f16, parameters),
+            Dtype::BF16 => entry.scatter(data.as_chunks().0, widen_bf16, parameters),
+            _ => entry.scatter(data.as_chunks().0, f32::from_le_bytes, parameters),
+        };
+        self.require_finite(&entry.name, written)
     }
 
     /// Its values, all of them finite.
     pub(crate) fn finite(&self, name: &str) -> Result<Vec<f32>> {
         let values = self.floats(name)?;
-        if values.iter().all(|value| value.is_finite()) {
-            return Ok(values);
+        self.require_finite(name, &values)?;
+        Ok(values)
+    }
+
+    fn require_finite(&self, name: &str, values: &[f32]) -> Result<()> {
+        // the largest as bits, which needs no branch for each value
+        let largest = values.iter().fold(0, |largest, value| value.abs().to_bits().max(largest));
+        if f32::from_bits(largest).is_finite() {
+            return Ok(());
         }
         Err(Error::NotFinite { path: self.path.to_path_buf(), tensor: name.to_owned() })
     }
+}
+
+fn widen_f16(bytes: [u8; 2]) -> f32 {
+    half::f16::from_le_bytes(bytes).to_f32()
+}
+
+fn widen_bf16(bytes: [u8; 2]) -> f32 {
+    half::bf16::from_le_bytes(bytes).to_f32()
 }
 
 #[derive(Deserialize)]

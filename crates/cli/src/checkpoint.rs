@@ -8,9 +8,9 @@ use candle_core::{Device, Tensor};
 use softdict_checkpoint::{Checkpoint, Error, Progress, Which};
 use softdict_corpus::Tale;
 use softdict_kernels::Ops;
-use softdict_model::{ModelConfig, ModelError, Parameter, Parameters, Transformer};
+use softdict_model::{CachedTransformer, Decoder, ModelConfig, Parameter, Parameters, Reader, Transformer};
+use softdict_sampler::SampleError;
 use softdict_tokenizer::{Dataset, TextFile, Tokenizer, encode_to_file};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Lines of the tales to measure on, and a seed that `train` does not use.
@@ -19,23 +19,48 @@ const FRESH_SEED: u64 = 1;
 
 /// A checkpoint, ready to compute.
 pub(crate) struct Loaded {
+    /// The shape of the model as it is in the folder.
+    pub(crate) config: ModelConfig,
+    /// The same without the rows that no token has, where the vocabulary was padded: what it draws always has a text,
+    /// and nothing else differs.
+    pub(crate) spoken: ModelConfig,
     /// The weights as they are in the folder.
     pub(crate) parameters: Parameters,
-    /// The model as it is in the folder.
-    pub(crate) model: Transformer,
-    /// The same without the rows that no token has, where the vocabulary was padded.
-    unpadded: Option<Transformer>,
     pub(crate) tokenizer: Tokenizer,
     /// The checkpoint's folder.
     pub(crate) folder: PathBuf,
     /// The folder of the run that the checkpoint is part of.
     pub(crate) run: Option<PathBuf>,
+    device: Device,
 }
 
 impl Loaded {
-    /// The model over the tokens that there are: what it draws always has a text, and nothing else differs.
-    pub(crate) fn speaker(&self) -> &Transformer {
-        self.unpadded.as_ref().unwrap_or(&self.model)
+    /// The model over the tokens that there are, as tensors on the device.
+    ///
+    /// # Errors
+    /// When the device has no room.
+    pub(crate) fn speaker(&self) -> anyhow::Result<Transformer> {
+        let tensor = |parameter: &Parameter| {
+            // a padded row follows the rows of the tokens, in the embedding as in the head
+            let values = &self.parameters.get(&parameter.name)?[..parameter.len()];
+            Ok(Tensor::from_slice(values, parameter.shape.as_slice(), &self.device)?)
+        };
+        let ops = Ops::for_device(&self.device);
+        Ok(Transformer::from_tensors(&self.spoken, ops, &self.device, &tensor)?)
+    }
+
+    /// The same to sample from: on the CPU over the weights as they are, elsewhere as tensors.
+    ///
+    /// # Errors
+    /// As [`Loaded::speaker`]; also when the model is not causal.
+    pub(crate) fn reader(&self) -> anyhow::Result<Box<dyn Reader + '_>> {
+        if !self.spoken.settings.causal {
+            return Err(SampleError::Bidirectional.into());
+        }
+        if self.device.is_cpu() {
+            return Ok(Box::new(Decoder::new(&self.spoken, &self.parameters)?));
+        }
+        Ok(Box::new(CachedTransformer::new(self.speaker()?)))
     }
 
     /// The ids of `text`, or those that the run was trained and evaluated on.
@@ -104,8 +129,8 @@ pub(crate) fn open(path: &Path, which: Which, device: &Device) -> anyhow::Result
     let chosen = chosen.map_or(String::new(), |which| format!(" ({})", which.name()));
     let at = manifest.map_or(String::new(), |manifest| standing(manifest.progress));
     notice(format!("checkpoint: {}{chosen}{at}, on {}", folder.display(), device_name(device)));
-    let (model, unpadded) = models(&config, &parameters, tokens, device)?;
-    Ok(Loaded { parameters, model, unpadded, tokenizer, folder, run })
+    let spoken = ModelConfig { vocab_size: tokens, ..config.clone() };
+    Ok(Loaded { config, spoken, parameters, tokenizer, folder, run, device: device.clone() })
 }
 
 /// How far a checkpoint was trained, and how good it was found.
@@ -132,35 +157,6 @@ fn run_around(folder: &Path) -> Option<PathBuf> {
     let parent = folder.canonicalize().ok()?.parent()?.to_path_buf();
     let is_run = parent.join("settings.toml").is_file() || parent.join("data").is_dir();
     is_run.then_some(parent)
-}
-
-/// The whole model, and the model of the first `tokens` rows where there are more; they share their weights.
-fn models(
-    config: &ModelConfig,
-    parameters: &Parameters,
-    tokens: usize,
-    device: &Device,
-) -> anyhow::Result<(Transformer, Option<Transformer>)> {
-    let mut tensors = BTreeMap::new();
-    for parameter in parameters.table().iter() {
-        let values = &parameters.values()[parameter.range()];
-        let tensor = Tensor::from_slice(values, parameter.shape.as_slice(), device)?;
-        tensors.insert(parameter.name.clone(), tensor);
-    }
-    // a padded row follows the rows of the tokens, in the embedding as in the head
-    let find = |parameter: &Parameter| -> softdict_model::Result<Tensor> {
-        let missing = || ModelError::MissingParameter { name: parameter.name.clone() };
-        let whole = tensors.get(&parameter.name).ok_or_else(missing)?;
-        Ok(whole.narrow(0, 0, parameter.shape[0])?)
-    };
-    let ops = Ops::for_device(device);
-    let model = Transformer::from_tensors(config, ops, device, &find)?;
-    if tokens == config.vocab_size {
-        return Ok((model, None));
-    }
-    let config = ModelConfig { vocab_size: tokens, ..config.clone() };
-    let unpadded = Transformer::from_tensors(&config, ops, device, &find)?;
-    Ok((model, Some(unpadded)))
 }
 
 /// The tokenizer of a run, of a checkpoint folder, or in a file.
@@ -248,14 +244,24 @@ mod tests {
     fn a_padded_vocabulary_speaks_only_in_tokens_and_its_logits_are_those_of_the_whole() {
         let run = run(9, |_| ());
         let loaded = open_cpu(run.path()).unwrap();
-        assert_eq!((loaded.model.config().vocab_size, loaded.speaker().config().vocab_size), (9, 5));
-        let logits = |model: &Transformer| -> Vec<Vec<f32>> {
-            model.forward(&[0, 3, 2], 3, &mut NoTap).unwrap().get(0).unwrap().to_vec2().unwrap()
+        assert_eq!((loaded.config.vocab_size, loaded.spoken.vocab_size), (9, 5));
+        let last = |model: &Transformer| -> Vec<f32> {
+            model
+                .forward(&[0, 3, 2], 3, &mut NoTap)
+                .unwrap()
+                .get(0)
+                .unwrap()
+                .get(2)
+                .unwrap()
+                .to_vec1()
+                .unwrap()
         };
-        for (whole, spoken) in logits(&loaded.model).iter().zip(logits(loaded.speaker())) {
+        let whole = last(&Transformer::new(&loaded.config, &loaded.parameters, &Device::Cpu).unwrap());
+        let mut reader = loaded.reader().unwrap();
+        for spoken in [&last(&loaded.speaker().unwrap()), reader.read(&[0, 3, 2], 3).unwrap()] {
             assert_eq!(spoken.len(), 5);
             // the same products, in matrices of another size
-            assert!(whole.iter().zip(&spoken).all(|(a, b)| (a - b).abs() < 1e-5));
+            assert!(whole.iter().zip(spoken).all(|(a, b)| (a - b).abs() < 1e-5));
         }
     }
 

@@ -6,7 +6,8 @@
 //! 3. `reference`: the same from plain candle operations, for other devices and as the oracle of the tests.
 //!
 //! [`Ops`] chooses between 2 and 3. Gradients of weights are added to what is there, gradients of
-//! activations overwrite. Reading order: [`simd`], [`parallel`], [`matmul`], then any operation.
+//! activations overwrite. Reading order: [`simd`], [`parallel`], [`matmul`], then any operation. [`decode`] has what
+//! one token of each sample takes, for a [`team`] of threads.
 //!
 //! Letters in shapes: B batch, T time, C channels, H heads, G key/value heads, D head size, F FFN width,
 //! V vocabulary, M rows (B·T), K and N widths of a linear layer.
@@ -15,17 +16,20 @@ pub mod activation;
 pub mod adamw;
 pub mod attention;
 pub mod cross_entropy;
+pub mod decode;
 pub mod dropout;
 pub mod embedding;
 mod error;
 pub mod linear;
 pub mod matmul;
+pub mod memory;
 pub mod norm;
 mod op;
 mod ops;
 pub mod parallel;
 pub mod rope;
 pub mod simd;
+pub mod team;
 
 pub use error::KernelError;
 pub use ops::Ops;

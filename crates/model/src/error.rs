@@ -71,5 +71,16 @@ pub enum ModelError {
     Tensor(#[from] candle_core::Error),
 }
 
+impl ModelError {
+    /// A model that is not causal was asked to continue from a cache.
+    pub(crate) fn uncacheable() -> Self {
+        Self::Conflict {
+            first: "model.causal = false".into(),
+            second: "a KV cache".into(),
+            reason: "earlier tokens see later ones, so nothing can be kept; go without the cache".into(),
+        }
+    }
+}
+
 /// Results of this crate.
 pub type Result<T> = std::result::Result<T, ModelError>;

@@ -3,6 +3,7 @@
 use crate::config::ModelConfig;
 use crate::error::{ModelError, Result};
 use crate::settings::{Init, Positions};
+use softdict_kernels::memory;
 use softdict_random::{Purpose, Stream};
 use std::ops::Range;
 use std::sync::Arc;
@@ -237,7 +238,7 @@ impl Parameters {
     /// Zeros, to be filled.
     pub fn zeros(config: &ModelConfig) -> Self {
         let table = Arc::new(ParameterTable::new(config));
-        Self { values: vec![0.0; table.len()], table, version: 0 }
+        Self { values: memory::zeros(table.len()), table, version: 0 }
     }
 
     /// Names, shapes and places.

@@ -142,11 +142,7 @@ impl Transformer {
     /// As [`Transformer::forward`]; also when the model is not causal, since its past depends on its future.
     pub fn decode(&self, ids: &[u32], time: usize, cache: &mut KvCache, tap: &mut dyn Tap) -> Result<Tensor> {
         if !self.config.settings.causal {
-            return Err(ModelError::Conflict {
-                first: "model.causal = false".into(),
-                second: "a KV cache".into(),
-                reason: "earlier tokens see later ones, so nothing can be kept; go without the cache".into(),
-            });
+            return Err(ModelError::uncacheable());
         }
         cache.check_room(time)?;
         let logits = self.run(ids, time, Some(cache), None, tap)?;

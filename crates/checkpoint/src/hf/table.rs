@@ -42,46 +42,57 @@ impl Entry {
         }
     }
 
-    /// Where the file has the value that the model has in this row and column.
-    fn index(&self, row: usize, column: usize) -> usize {
+    /// Where the file has the row that the model has as this one: its first value, and the step to the next.
+    fn row(&self, row: usize) -> (usize, usize) {
         match self.layout {
-            Layout::Same => row * self.width + column,
-            Layout::Transposed => column * self.rows + row,
+            Layout::Same => (row * self.width, 1),
+            Layout::Transposed => (row, self.rows),
             Layout::HeadByHead { heads, head_size } => {
                 let (part, head, component) =
                     (row / (heads * head_size), row / head_size % heads, row % head_size);
-                ((head * 3 + part) * head_size + component) * self.width + column
+                (((head * 3 + part) * head_size + component) * self.width, 1)
             }
         }
-    }
-
-    fn indices(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.rows).flat_map(move |row| (0..self.width).map(move |column| self.index(row, column)))
     }
 
     /// The tensor as the file has it, from all parameters.
     pub(crate) fn gather(&self, parameters: &[f32]) -> Vec<f32> {
         let own = &parameters[self.place.clone()];
-        if self.layout == Layout::Same {
-            return own.to_vec();
-        }
         let mut file = vec![0.0; own.len()];
-        for (index, &value) in self.indices().zip(own) {
-            file[index] = value;
+        for (row, own) in own.chunks_exact(self.width).enumerate() {
+            let (first, step) = self.row(row);
+            if step == 1 {
+                file[first..first + self.width].copy_from_slice(own);
+            } else {
+                for (place, &value) in file[first..].iter_mut().step_by(step).zip(own) {
+                    *place = value;
+                }
+            }
         }
         file
     }
 
-    /// Inverts [`Entry::gather`].
-    pub(crate) fn scatter(&self, file: &[f32], parameters: &mut [f32]) {
+    /// Inverts [`Entry::gather`]; returns its part of the parameters.
+    pub(crate) fn scatter<'p, T: Copy>(
+        &self,
+        file: &[T],
+        widen: impl Fn(T) -> f32,
+        parameters: &'p mut [f32],
+    ) -> &'p [f32] {
         let own = &mut parameters[self.place.clone()];
-        if self.layout == Layout::Same {
-            own.copy_from_slice(file);
-            return;
+        for (row, own) in own.chunks_exact_mut(self.width).enumerate() {
+            let (first, step) = self.row(row);
+            if step == 1 {
+                for (value, &place) in own.iter_mut().zip(&file[first..]) {
+                    *value = widen(place);
+                }
+            } else {
+                for (value, &place) in own.iter_mut().zip(file[first..].iter().step_by(step)) {
+                    *value = widen(place);
+                }
+            }
         }
-        for (index, value) in self.indices().zip(own) {
-            *value = file[index];
-        }
+        own
     }
 
     /// Its part of the flat buffer.

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Attention) -> anyhow::Result<()> {
     let format = format(args)?;
     let device = machine::prepare(&args.machine)?;
     let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
-    let config = loaded.speaker().config();
+    let config = &loaded.spoken;
     let layers = chosen("--layer", &args.layer, config.layers())?;
     let heads = chosen("--head", &args.head, config.heads)?;
     let prompt = prompt(args, &loaded)?;
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Attention) -> anyhow::Result<()> {
     let maps = AttentionMaps::new(MapParts {
         tokens: ids.iter().map(|&id| loaded.tokenizer.token_text(id)).collect::<Result<_, _>>()?,
         prompt_tokens: prompt.len(),
-        values: capture(loaded.speaker(), &ids, &layers, &heads)?,
+        values: capture(&loaded.speaker()?, &ids, &layers, &heads)?,
         causal: config.settings.causal,
         token_ids: ids,
         layers,
@@ -88,7 +88,7 @@ fn prompt(args: &Attention, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
     if ids.is_empty() {
         return Err(usage("--prompt: the text has no token to look at"));
     }
-    let context = loaded.speaker().config().context();
+    let context = loaded.spoken.context();
     let room = context.saturating_sub(args.generate);
     if room == 0 {
         let most = context - 1;
@@ -117,7 +117,7 @@ fn continued(prompt: &[u32], count: usize, loaded: &Loaded) -> anyhow::Result<Ve
     if count > 0 {
         let options =
             SampleOptions { temperature: 0.0, tokens: count, num_samples: 1, ..SampleOptions::default() };
-        generate(loaded.speaker(), prompt, &options, 0, true, &mut |_, id| {
+        generate(loaded.reader()?.as_mut(), prompt, &options, 0, true, &mut |_, id| {
             ids.push(id);
             Flow::Continue
         })?;

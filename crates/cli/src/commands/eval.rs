@@ -26,7 +26,7 @@ struct Report {
 pub(crate) fn run(args: &Eval) -> anyhow::Result<()> {
     let device = machine::prepare(&args.machine)?;
     let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
-    let config = loaded.model.config();
+    let config = &loaded.config;
     if !config.settings.causal {
         bail!(
             "{}: model.causal = false, so every token sees the one it would have to predict, and a loss means nothing",

@@ -27,7 +27,7 @@ struct Entry<'a> {
 pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
     let device = machine::prepare(&args.machine)?;
     let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
-    let model = loaded.speaker();
+    let model = loaded.speaker()?;
     let options = ScoreOptions { block: block(&loaded)?, blocks: BLOCKS, seed: SEED };
     let corpus = loaded.corpus_or_tales(args.text.as_deref())?;
     let (tokens, name) = tokens(&corpus);
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
     let Some(text_tokens) = windows.first().map(Vec::len) else {
         bail!("{name}: fewer than two tokens, so no token can look back; give a longer text");
     };
-    let scores = score_heads(model, &windows, options)?;
+    let scores = score_heads(&model, &windows, options)?;
     if args.json {
         let entries: Vec<Entry<'_>> =
             scores.iter().map(|scores| Entry { scores, kind: scores.kind() }).collect();
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
 
 /// Tokens of a block, which is repeated once and must fit in the context.
 fn block(loaded: &Loaded) -> anyhow::Result<usize> {
-    let config = loaded.speaker().config();
+    let config = &loaded.spoken;
     let (context, vocab) = (config.context(), config.vocab_size);
     if context < 2 || vocab < 2 {
         bail!(

@@ -11,6 +11,7 @@ use crate::usage;
 use anyhow::{Context, bail};
 use page::{Continuation, Page};
 use softdict_inspect::labels::label;
+use softdict_model::Reader;
 use softdict_model::cost::Cost;
 use softdict_sampler::{Flow, SampleOptions, generate};
 use softdict_tokenizer::Tokenizer;
@@ -29,7 +30,13 @@ pub(crate) fn run(args: &Sample) -> anyhow::Result<()> {
     if options.seed.is_none() && options.temperature > 0.0 {
         notice(format!("seed: {seed} (--seed {seed} draws the same again)"));
     }
-    let session = Session { loaded: &loaded, options: &options, cache: !args.no_cache, json: args.json };
+    let mut session = Session {
+        model: loaded.reader()?,
+        tokenizer: &loaded.tokenizer,
+        options: &options,
+        cache: !args.no_cache,
+        json: args.json,
+    };
     if args.interactive {
         return session.converse(seed);
     }
@@ -42,7 +49,8 @@ pub(crate) fn preview(loaded: &Loaded, options: &SampleOptions, seed: u64) -> an
     let ids = default_start(&loaded.tokenizer)?;
     let prompt = Prompt { text: loaded.tokenizer.decode(&ids)?, ids };
     let mut text = String::new();
-    let session = Session { loaded, options: &options, cache: true, json: false };
+    let (model, tokenizer) = (loaded.reader()?, &loaded.tokenizer);
+    let mut session = Session { model, tokenizer, options: &options, cache: true, json: false };
     session.sample(&prompt, seed, &mut |piece| {
         text.push_str(piece);
         Ok(())
@@ -136,7 +144,8 @@ impl Prompt {
 
 /// How every prompt of a call is continued.
 struct Session<'a> {
-    loaded: &'a Loaded,
+    model: Box<dyn Reader + 'a>,
+    tokenizer: &'a Tokenizer,
     options: &'a SampleOptions,
     cache: bool,
     json: bool,
@@ -144,7 +153,7 @@ struct Session<'a> {
 
 impl Session<'_> {
     /// Continues each line of standard input until it ends.
-    fn converse(&self, seed: u64) -> anyhow::Result<()> {
+    fn converse(&mut self, seed: u64) -> anyhow::Result<()> {
         let mut input = std::io::stdin().lock();
         let asks = input.is_terminal();
         // a seed of its own for each prompt, so that asking again gives something new
@@ -159,7 +168,7 @@ impl Session<'_> {
             while line.ends_with(b"\n") || line.ends_with(b"\r") {
                 line.pop();
             }
-            match Prompt::new(&line, &self.loaded.tokenizer) {
+            match Prompt::new(&line, self.tokenizer) {
                 Ok(prompt) => self.sample(&prompt, seed, &mut output::text)?,
                 // what cannot be read is no reason to end the conversation
                 Err(error) => output::error(&error),
@@ -170,13 +179,12 @@ impl Session<'_> {
 
     /// Continues one prompt and hands the text to `show` as it comes.
     fn sample(
-        &self,
+        &mut self,
         prompt: &Prompt,
         seed: u64,
         show: &mut dyn FnMut(&str) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let model = self.loaded.speaker();
-        let (found, context) = (prompt.ids.len(), model.config().context());
+        let (found, context) = (prompt.ids.len(), self.model.config().context());
         if found > context {
             let (found, context) = (grouped(found as u64), grouped(context as u64));
             notice(format!(
@@ -185,12 +193,13 @@ impl Session<'_> {
         }
         self.check_memory(found.min(context))?;
         let samples = (0..self.options.num_samples)
-            .map(|_| Continuation::new(&self.loaded.tokenizer, &self.options.stop))
+            .map(|_| Continuation::new(self.tokenizer, &self.options.stop))
             .collect();
         let mut page = Page::new(&prompt.text, seed, self.json, samples, show);
         // the prompt stands there while the first token is computed
         page.advance()?;
         let mut failure = None;
+        let model = self.model.as_mut();
         let done = generate(model, &prompt.ids, self.options, seed, self.cache, &mut |sample, id| {
             if failure.is_some() {
                 return Flow::Stop;
@@ -210,7 +219,7 @@ impl Session<'_> {
     /// # Errors
     /// When the samples, which grow together, do not fit in memory together.
     fn check_memory(&self, prompt: usize) -> anyhow::Result<()> {
-        let (config, count) = (self.loaded.speaker().config(), self.options.num_samples);
+        let (config, count) = (self.model.config(), self.options.num_samples);
         // the cache, and for each token of the prompt its logits and a dozen vectors of the model's width
         let row = size_of::<f32>() * (config.vocab_size + 12 * config.width());
         let each = Cost::new(config).cache_bytes(config.context()).saturating_add(prompt.saturating_mul(row));

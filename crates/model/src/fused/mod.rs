@@ -5,6 +5,7 @@
 //! that each part's backward adds to. Buffers are made for the largest batch seen and kept.
 
 mod attention;
+mod decode;
 mod ffn;
 mod head;
 mod weights;
@@ -15,6 +16,7 @@ use crate::engine::{Batch, Engine};
 use crate::error::Result;
 use crate::parameters::Parameters;
 use attention::AttentionPart;
+pub use decode::Decoder;
 use ffn::FfnPart;
 use head::HeadPart;
 use softdict_kernels::rope::RopeTable;

@@ -12,14 +12,14 @@ use softdict_kernels::Ops;
 use softdict_kernels::cross_entropy::IGNORE;
 use softdict_random::{Purpose, Stream};
 
-const VOCABULARY: usize = 17;
+pub(super) const VOCABULARY: usize = 17;
 
-fn base() -> ModelSettings {
+pub(super) fn base() -> ModelSettings {
     ModelSettings { layers: 2, heads: 4, width: 24, context: 11, ..Default::default() }
 }
 
 /// Every knob at least once, and the families of the checkpoints.
-fn variants() -> Vec<(&'static str, ModelSettings)> {
+pub(super) fn variants() -> Vec<(&'static str, ModelSettings)> {
     let llama = ModelSettings {
         norm: NormChoice::RmsNorm,
         ffn: Ffn::SwiGlu,
@@ -50,7 +50,7 @@ fn variants() -> Vec<(&'static str, ModelSettings)> {
 }
 
 /// Parameters whose norms and biases are not at their neutral start.
-fn parameters(config: &ModelConfig) -> Parameters {
+pub(super) fn parameters(config: &ModelConfig) -> Parameters {
     let mut parameters = Parameters::initial(config, 3);
     let mut stream = Stream::new(8, Purpose::Init, 999);
     for value in parameters.values_mut() {
@@ -59,7 +59,7 @@ fn parameters(config: &ModelConfig) -> Parameters {
     parameters
 }
 
-fn ids(len: usize, seed: u64) -> Vec<u32> {
+pub(super) fn ids(len: usize, seed: u64) -> Vec<u32> {
     let mut stream = Stream::new(seed, Purpose::Data, 0);
     (0..len).map(|_| stream.below(VOCABULARY) as u32).collect()
 }

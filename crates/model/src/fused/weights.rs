@@ -2,8 +2,10 @@
 
 use crate::error::Result;
 use crate::parameters::ParameterTable;
+use softdict_kernels::decode;
 use softdict_kernels::linear::{self, Size};
 use softdict_kernels::norm::{self, Norm, Saved};
+use softdict_kernels::team::Team;
 use std::ops::Range;
 
 /// The place of a weight that may not exist.
@@ -19,15 +21,35 @@ pub(super) struct LinearPlace {
 }
 
 impl LinearPlace {
+    /// The first `outputs` rows of the weight `name`.
     pub(super) fn new(table: &ParameterTable, name: &str, inputs: usize, outputs: usize) -> Result<Self> {
-        let weight = table.range(&format!("{name}.weight"))?;
-        Ok(Self { size: Size { inputs, outputs }, weight, bias: place(table, &format!("{name}.bias")) })
+        let first = table.range(&format!("{name}.weight"))?.start;
+        let (size, weight) = (Size { inputs, outputs }, first..first + inputs * outputs);
+        Ok(Self { size, weight, bias: place(table, &format!("{name}.bias")) })
+    }
+
+    /// Width of the output.
+    pub(super) fn outputs(&self) -> usize {
+        self.size.outputs
     }
 
     /// y = residual + x·Wᵀ + b.
     pub(super) fn forward(&self, values: &[f32], x: &[f32], residual: Option<&[f32]>, y: &mut [f32]) {
         let bias = self.bias.clone().map(|bias| &values[bias]);
         linear::forward(self.size, x, &values[self.weight.clone()], bias, residual, y);
+    }
+
+    /// As `forward`, for few rows: every weight is read once.
+    pub(super) fn decode(
+        &self,
+        team: &Team,
+        values: &[f32],
+        x: &[f32],
+        residual: Option<&[f32]>,
+        y: &mut [f32],
+    ) {
+        let bias = self.bias.clone().map(|bias| &values[bias]);
+        decode::linear(team, self.size, x, &values[self.weight.clone()], bias, residual, y);
     }
 
     /// Inverts `forward` towards its input.

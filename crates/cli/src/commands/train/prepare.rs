@@ -88,7 +88,7 @@ pub(super) fn started(args: &Train, run: &Path, device: &Device) -> anyhow::Resu
         output::notice(reason);
     }
     let (tokenizer, vocab_size, start) = if let Some(from) = from {
-        (from.tokenizer, from.model.config().vocab_size, Start::From(from.parameters))
+        (from.tokenizer, from.config.vocab_size, Start::From(from.parameters))
     } else {
         let tokenizer = learn_tokenizer(&settings, &text)?;
         let vocab_size = tokenizer.vocab_size();
@@ -126,7 +126,7 @@ fn encode(
 
 /// Takes a checkpoint's shape over; settings of the command line that contradict it are errors.
 fn adopt(from: &Loaded, settings: &mut Settings, args: &Train) -> anyhow::Result<()> {
-    let wanted = Settings { model: from.model.config().settings.clone(), ..settings.clone() };
+    let wanted = Settings { model: from.config.settings.clone(), ..settings.clone() };
     let asked = wanted.clone().with(None, &args.set)?;
     let dropout = asked.model.dropout;
     let same = Settings {
