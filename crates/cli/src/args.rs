@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Train, apply and show tokenizers
     Tokenizer(Tokenizer),
+    /// Speed of this build on this machine, as shares of the machine's peaks
+    Bench(Bench),
     /// Print the embedded tales
     Corpus(Corpus),
     /// Print a completion script for a shell
@@ -60,6 +62,46 @@ pub(crate) struct Train {
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
     pub(crate) machine: Machine,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// Time only this work: A, B, C, D256, D1024, D4096 or D16384; may be repeated
+    #[arg(long, value_name = "WORK")]
+    pub(crate) work: Vec<String>,
+    /// Time only this precision of training
+    #[arg(long, value_name = "DTYPE")]
+    pub(crate) dtype: Option<Dtype>,
+    /// Time sampling from the work's model instead of its training
+    #[arg(long, requires = "work")]
+    pub(crate) sampling: bool,
+    /// Samples that grow together
+    #[arg(long, value_name = "N", default_value = "1", requires = "sampling")]
+    pub(crate) samples: std::num::NonZeroUsize,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Threads of the CPU [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<std::num::NonZeroUsize>,
+}
+
+/// Precision of products.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Dtype {
+    /// As they are
+    F32,
+    /// Operands rounded to bf16
+    Bf16,
+}
+
+impl From<Dtype> for softdict_trainer::Dtype {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32,
+            Dtype::Bf16 => Self::Bf16,
+        }
+    }
 }
 
 /// Where to compute.

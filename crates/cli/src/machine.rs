@@ -4,24 +4,29 @@ use crate::args::Machine;
 use crate::usage;
 use anyhow::Context;
 use candle_core::Device;
+use std::num::NonZeroUsize;
 
 /// More threads than any machine this is for has cores.
 const MOST_THREADS: usize = 1024;
 
 /// Sets the threads up and returns the device that was asked for, or the better one there is.
 pub(crate) fn prepare(machine: &Machine) -> anyhow::Result<Device> {
-    if let Some(threads) = machine.threads {
-        if threads.get() > MOST_THREADS {
-            return Err(usage(format!(
-                "--threads {threads}: it must be at most {MOST_THREADS}; more than there are cores only slows it down"
-            )));
-        }
-        rayon::ThreadPoolBuilder::new()
-            .num_threads(threads.get())
-            .build_global()
-            .with_context(|| format!("--threads {threads}"))?;
-    }
+    threads(machine.threads)?;
     device(&machine.device)
+}
+
+/// Sets the number of threads; absent means one for each core.
+pub(crate) fn threads(threads: Option<NonZeroUsize>) -> anyhow::Result<()> {
+    let Some(threads) = threads else { return Ok(()) };
+    if threads.get() > MOST_THREADS {
+        return Err(usage(format!(
+            "--threads {threads}: it must be at most {MOST_THREADS}; more than there are cores only slows it down"
+        )));
+    }
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads.get())
+        .build_global()
+        .with_context(|| format!("--threads {threads}"))
 }
 
 fn device(name: &str) -> anyhow::Result<Device> {

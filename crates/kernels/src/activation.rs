@@ -6,10 +6,9 @@
 
 use crate::error::KernelError;
 use crate::op::{host, output, rows_and_width, tensor, values};
-use crate::parallel::share;
+use crate::parallel::{each, share};
 use crate::simd::{erf, exp, sigmoid, tanh, vectorized};
 use candle_core::{CpuStorage, CustomOp1, D, Layout, Result, Shape, Tensor};
-use rayon::prelude::*;
 use std::f32::consts::FRAC_1_SQRT_2;
 
 /// The nonlinearity of an FFN.
@@ -46,38 +45,38 @@ fn normal_cdf(x: f32) -> f32 {
     if x < -5.6 { 0.0 } else { phi }
 }
 
+/// GELU and its slope; what is not used of the two is not computed.
 #[inline(always)]
-fn gelu(x: f32) -> f32 {
-    x * normal_cdf(x)
+fn gelu(x: f32) -> (f32, f32) {
+    let phi = normal_cdf(x);
+    (x * phi, phi + x * DENSITY * exp(-0.5 * x * x))
 }
 
 #[inline(always)]
-fn gelu_slope(x: f32) -> f32 {
-    normal_cdf(x) + x * DENSITY * exp(-0.5 * x * x)
-}
-
-#[inline(always)]
-fn gelu_tanh(x: f32) -> f32 {
-    0.5 * x * (1.0 + tanh(TANH_SCALE * (x + TANH_CUBIC * x * x * x)))
-}
-
-#[inline(always)]
-fn gelu_tanh_slope(x: f32) -> f32 {
+fn gelu_tanh(x: f32) -> (f32, f32) {
     let t = tanh(TANH_SCALE * (x + TANH_CUBIC * x * x * x));
-    0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * TANH_SCALE * (1.0 + 3.0 * TANH_CUBIC * x * x)
+    let inner = TANH_SCALE * (1.0 + 3.0 * TANH_CUBIC * x * x);
+    (0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner)
 }
 
 #[inline(always)]
-fn map(x: &[f32], y: &mut [f32], f: impl Fn(f32) -> f32) {
+fn relu2(x: f32) -> (f32, f32) {
+    let positive = x.max(0.0);
+    (positive * positive, 2.0 * positive)
+}
+
+#[inline(always)]
+fn map(x: &[f32], y: &mut [f32], f: impl Fn(f32) -> (f32, f32)) {
     for (y, &x) in y.iter_mut().zip(x) {
-        *y = f(x);
+        *y = f(x).0;
     }
 }
 
 #[inline(always)]
-fn map_slope(x: &[f32], gradient: &mut [f32], slope: impl Fn(f32) -> f32) {
-    for (gradient, &x) in gradient.iter_mut().zip(x) {
-        *gradient *= slope(x);
+fn unmap(x: &mut [f32], dy: &mut [f32], f: impl Fn(f32) -> (f32, f32)) {
+    for (x, dy) in x.iter_mut().zip(dy) {
+        let (y, slope) = f(*x);
+        (*x, *dy) = (*dy * slope, y);
     }
 }
 
@@ -86,7 +85,7 @@ vectorized! {
         match kind {
             Activation::Gelu => map(x, y, gelu),
             Activation::GeluTanh => map(x, y, gelu_tanh),
-            Activation::Relu2 | Activation::SwiGlu => map(x, y, |x| x.max(0.0) * x.max(0.0)),
+            Activation::Relu2 | Activation::SwiGlu => map(x, y, relu2),
         }
     }
 
@@ -99,22 +98,23 @@ vectorized! {
         }
     }
 
-    fn backward_plain(kind: Activation, x: &[f32], gradient: &mut [f32]) {
+    fn backward_plain(kind: Activation, x: &mut [f32], dy: &mut [f32]) {
         match kind {
-            Activation::Gelu => map_slope(x, gradient, gelu_slope),
-            Activation::GeluTanh => map_slope(x, gradient, gelu_tanh_slope),
-            Activation::Relu2 | Activation::SwiGlu => map_slope(x, gradient, |x| 2.0 * x.max(0.0)),
+            Activation::Gelu => unmap(x, dy, gelu),
+            Activation::GeluTanh => unmap(x, dy, gelu_tanh),
+            Activation::Relu2 | Activation::SwiGlu => unmap(x, dy, relu2),
         }
     }
 
-    fn backward_gated(width: usize, x: &[f32], dy: &[f32], dx: &mut [f32]) {
-        for ((x, dy), dx) in x.chunks_exact(2 * width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(2 * width)) {
-            let (gate, up) = x.split_at(width);
-            let (dgate, dup) = dx.split_at_mut(width);
+    fn backward_gated(width: usize, x: &mut [f32], dy: &mut [f32]) {
+        for (x, dy) in x.chunks_exact_mut(2 * width).zip(dy.chunks_exact_mut(width)) {
+            let (gate, up) = x.split_at_mut(width);
             for c in 0..width {
-                let s = sigmoid(gate[c]);
-                dup[c] = dy[c] * gate[c] * s;
-                dgate[c] = dy[c] * up[c] * s * (1.0 + gate[c] * (1.0 - s));
+                let (g, u, d) = (gate[c], up[c], dy[c]);
+                let s = sigmoid(g);
+                gate[c] = d * u * s * (1.0 + g * (1.0 - s));
+                up[c] = d * g * s;
+                dy[c] = g * s * u;
             }
         }
     }
@@ -126,37 +126,22 @@ vectorized! {
 /// `x` `(M, F)`, for `SwiGlu` `(M, 2F)`; `y` `(M, F)` with `width` F.
 pub fn forward(kind: Activation, width: usize, x: &[f32], y: &mut [f32]) {
     let piece = share(y.len() / width) * width;
-    x.par_chunks(piece * kind.inputs_per_output()).zip(y.par_chunks_mut(piece)).with_max_len(1).for_each(
-        |(x, y)| match kind {
-            Activation::SwiGlu => forward_gated(width, x, y),
-            plain => forward_plain(plain, x, y),
-        },
-    );
+    each(x.chunks(piece * kind.inputs_per_output()).zip(y.chunks_mut(piece)), |(x, y)| match kind {
+        Activation::SwiGlu => forward_gated(width, x, y),
+        plain => forward_plain(plain, x, y),
+    });
 }
 
-/// Turns dy into dx in place: `gradient` becomes gradient·activation'(x). Not for `SwiGlu`, whose input is wider.
+/// Inverts [`forward`] in place, and computes it once more: `x` becomes dx, and `dy` becomes y.
 ///
 /// # Shapes
-/// `x`, `gradient` `(M, F)`.
-pub fn backward_in_place(kind: Activation, x: &[f32], gradient: &mut [f32]) {
-    let piece = share(x.len());
-    x.par_chunks(piece)
-        .zip(gradient.par_chunks_mut(piece))
-        .with_max_len(1)
-        .for_each(|(x, gradient)| backward_plain(kind, x, gradient));
-}
-
-/// dx of the gated activation.
-///
-/// # Shapes
-/// `x`, `dx` `(M, 2F)`; `dy` `(M, F)` with `width` F.
-pub fn backward_swiglu(width: usize, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+/// `x` `(M, F)`, for `SwiGlu` `(M, 2F)`; `dy` `(M, F)` with `width` F.
+pub fn backward(kind: Activation, width: usize, x: &mut [f32], dy: &mut [f32]) {
     let piece = share(dy.len() / width) * width;
-    x.par_chunks(2 * piece)
-        .zip(dy.par_chunks(piece))
-        .zip(dx.par_chunks_mut(2 * piece))
-        .with_max_len(1)
-        .for_each(|((x, dy), dx)| backward_gated(width, x, dy, dx));
+    each(x.chunks_mut(piece * kind.inputs_per_output()).zip(dy.chunks_mut(piece)), |(x, dy)| match kind {
+        Activation::SwiGlu => backward_gated(width, x, dy),
+        plain => backward_plain(plain, x, dy),
+    });
 }
 
 impl Activation {
@@ -190,14 +175,9 @@ impl CustomOp1 for Activation {
 
     fn bwd(&self, x: &Tensor, _: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
         let (_, width) = self.result(x.shape())?;
-        let (values, mut gradient) = (host(x)?, host(dy)?);
-        if *self == Self::SwiGlu {
-            let mut dx = vec![0.0; values.len()];
-            backward_swiglu(width, &values, &gradient, &mut dx);
-            return Ok(Some(tensor(dx, x.shape())?));
-        }
-        backward_in_place(*self, &values, &mut gradient);
-        Ok(Some(tensor(gradient, x.shape())?))
+        let (mut values, mut dy) = (host(x)?, host(dy)?);
+        backward(*self, width, &mut values, &mut dy);
+        Ok(Some(tensor(values, x.shape())?))
     }
 }
 
@@ -251,8 +231,9 @@ mod tests {
             let mut y = [0.0; 6];
             forward(kind, 6, &x, &mut y);
             assert!(y[0].abs() < 1e-3 && y[1].abs() < 1e-3 && (y[4] - 90.0).abs() < 1e-3, "{y:?}");
-            let mut slope = [1.0; 6];
-            backward_in_place(kind, &x, &mut slope);
+            let (mut slope, mut again) = (x, [1.0; 6]);
+            backward(kind, 6, &mut slope, &mut again);
+            assert_eq!(again, y);
             assert!(slope[0].abs() < 1e-3 && (slope[5] - 1.0).abs() < 1e-3, "{slope:?}");
         }
     }

@@ -3,9 +3,8 @@
 //! # Source
 //! Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2; the arithmetic follows PyTorch's `AdamW`.
 
-use crate::parallel::{ordered_sum, share};
+use crate::parallel::{each, ordered_sum, share};
 use crate::simd::vectorized;
-use rayon::prelude::*;
 
 /// What one update needs besides the buffers.
 #[derive(Debug, Clone, Copy)]
@@ -39,15 +38,16 @@ struct Factors {
 }
 
 vectorized! {
-    fn update_piece(f: Factors, parameters: &mut [f32], gradient: &[f32], mean: &mut [f32], square: &mut [f32]) {
+    fn update_piece(f: Factors, parameters: &mut [f32], gradient: &mut [f32], mean: &mut [f32], square: &mut [f32]) {
         let len = parameters.len();
-        let (gradient, mean, square) = (&gradient[..len], &mut mean[..len], &mut square[..len]);
+        let (gradient, mean, square) = (&mut gradient[..len], &mut mean[..len], &mut square[..len]);
         for i in 0..len {
             let g = gradient[i] * f.gradient_scale;
             mean[i] = f.beta1 * mean[i] + (1.0 - f.beta1) * g;
             square[i] = f.beta2 * square[i] + (1.0 - f.beta2) * g * g;
             let root = square[i].sqrt() * f.root_correction + f.eps;
             parameters[i] = parameters[i] * f.keep - f.step_size * mean[i] / root;
+            gradient[i] = 0.0;
         }
     }
 
@@ -56,14 +56,14 @@ vectorized! {
     }
 }
 
-/// One update of a parameter and its moments.
+/// One update of a parameter and its moments, which leaves the gradient at zero.
 ///
 /// # Shapes
 /// All four slices have the same length.
 pub fn update(
     update: Update,
     parameters: &mut [f32],
-    gradient: &[f32],
+    gradient: &mut [f32],
     mean: &mut [f32],
     square: &mut [f32],
 ) {
@@ -78,14 +78,11 @@ pub fn update(
         gradient_scale: update.gradient_scale as f32,
     };
     let piece = share(parameters.len()).max(4096);
-    parameters
-        .par_chunks_mut(piece)
-        .zip(gradient.par_chunks(piece))
-        .zip(mean.par_chunks_mut(piece).zip(square.par_chunks_mut(piece)))
-        .with_max_len(1)
-        .for_each(|((parameters, gradient), (mean, square))| {
-            update_piece(factors, parameters, gradient, mean, square);
-        });
+    let moments = mean.chunks_mut(piece).zip(square.chunks_mut(piece));
+    let pieces = parameters.chunks_mut(piece).zip(gradient.chunks_mut(piece)).zip(moments);
+    each(pieces, |((parameters, gradient), (mean, square))| {
+        update_piece(factors, parameters, gradient, mean, square);
+    });
 }
 
 /// √Σg² over all gradients; the same whatever the number of threads. NaN and ∞ come through.
@@ -121,7 +118,9 @@ mod tests {
     #[test]
     fn the_first_step_moves_by_the_learning_rate_against_the_sign() {
         let (mut p, mut m, mut v) = ([1.0f32, -2.0], [0.0; 2], [0.0; 2]);
-        update(options(1), &mut p, &[0.5, -3.0], &mut m, &mut v);
+        let mut g = [0.5, -3.0];
+        update(options(1), &mut p, &mut g, &mut m, &mut v);
+        assert_eq!(g, [0.0; 2]);
         // m̂/√v̂ = ±1 after one step; decay first: p·(1 − 0.1·0.1)
         assert!((p[0] - (0.99 - 0.1)).abs() < 1e-6 && (p[1] - (-1.98 + 0.1)).abs() < 1e-6, "{p:?}");
     }
@@ -132,7 +131,7 @@ mod tests {
         let (mut ep, mut em, mut ev) = (0.3f64, 0.0f64, 0.0f64);
         for step in 1..=20u64 {
             let g = (step as f64 * 0.7).sin();
-            update(options(step), &mut p, &vec![g as f32; 5000], &mut m, &mut v);
+            update(options(step), &mut p, &mut vec![g as f32; 5000], &mut m, &mut v);
             em = 0.9 * em + 0.1 * g;
             ev = 0.99 * ev + 0.01 * g * g;
             ep *= 1.0 - 0.1 * 0.1;

@@ -5,10 +5,9 @@
 
 use crate::error::KernelError;
 use crate::op::{host, output, tensor, values};
-use crate::parallel::share;
+use crate::parallel::{each, share};
 use crate::simd::vectorized;
 use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor};
-use rayon::prelude::*;
 use softdict_random::{Purpose, Space};
 
 /// One use of dropout in one forward pass.
@@ -49,7 +48,7 @@ impl Dropout {
     /// As [`Dropout::apply`] on a whole tensor, in parallel.
     pub fn apply_all(&self, values: &mut [f32]) {
         let piece = share(values.len());
-        values.par_chunks_mut(piece).enumerate().with_max_len(1).for_each(|(index, values)| {
+        each(values.chunks_mut(piece).enumerate(), |(index, values)| {
             self.apply((index * piece) as u64, values);
         });
     }

@@ -1,12 +1,13 @@
-//! Linear layers: y = x·Wᵀ + b, with the bias and a residual written before the product adds to them.
+//! Linear layers: y = x·Wᵀ + b, with the bias and a residual added at the product's edge.
 
+use crate::decode;
 use crate::error::check_size;
-use crate::matmul::{Into, View, matmul};
+use crate::matmul::{Edge, Precision, View, matmul};
 use crate::op::{host, output, rows_and_width, tensor, values};
-use crate::parallel::{Shared, ranges, share};
-use crate::simd::{add_assign, add_rows, dot};
+use crate::parallel::{Shared, ranges};
+use crate::simd::{add_assign, add_rows};
+use crate::team::Team;
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
-use rayon::prelude::*;
 
 /// Sizes of a linear layer: `inputs` K and `outputs` N.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +24,7 @@ pub struct Size {
 /// `x` `(M, K)`, `weight` `(N, K)`, `bias` `(N)`, `residual` and `y` `(M, N)`.
 pub fn forward(
     size: Size,
+    precision: Precision,
     x: &[f32],
     weight: &[f32],
     bias: Option<&[f32]>,
@@ -31,88 +33,33 @@ pub fn forward(
 ) {
     let Size { inputs, outputs } = size;
     let rows = x.len() / inputs;
-    if rows == 1 {
-        return vector(size, x, weight, bias, residual, y);
+    if rows == 1 && precision == Precision::F32 {
+        return decode::linear(&Team::alone(), size, x, weight, bias, residual, y);
     }
-    let piece = share(rows);
-    y.par_chunks_mut(piece * outputs).enumerate().with_max_len(1).for_each(|(index, y)| {
-        let first = index * piece;
-        let rows = y.len() / outputs;
-        let into = match (residual, bias) {
-            (Some(residual), bias) => {
-                y.copy_from_slice(&residual[first * outputs..first * outputs + y.len()]);
-                if let Some(bias) = bias {
-                    y.chunks_exact_mut(outputs).for_each(|row| add_assign(row, bias));
-                }
-                Into::Add
-            }
-            (None, Some(bias)) => {
-                y.chunks_exact_mut(outputs).for_each(|row| row.copy_from_slice(bias));
-                Into::Add
-            }
-            (None, None) => Into::Overwrite,
-        };
-        let x = View::new(&x[first * inputs..(first + rows) * inputs], rows, inputs);
-        matmul(y, into, 1.0, x, View::new(weight, outputs, inputs).t());
-    });
-}
-
-/// One row: as many dot products, read in the order in which the weights lie.
-fn vector(
-    size: Size,
-    x: &[f32],
-    weight: &[f32],
-    bias: Option<&[f32]>,
-    residual: Option<&[f32]>,
-    y: &mut [f32],
-) {
-    // 64 thousand weights take about 10 µs, which is what waking a thread costs
-    let least = (65_536 / size.inputs.max(1)).max(1);
-    let piece = share(size.outputs).max(least);
-    y.par_chunks_mut(piece).enumerate().for_each(|(index, y)| {
-        for (at, y) in y.iter_mut().enumerate() {
-            let output = index * piece + at;
-            let start = bias.map_or(0.0, |bias| bias[output]) + residual.map_or(0.0, |rest| rest[output]);
-            *y = start + dot(x, &weight[output * size.inputs..(output + 1) * size.inputs]);
-        }
-    });
+    let residual = residual.map(|residual| View::new(residual, rows, outputs));
+    let edge = Edge { bias, residual, precision, ..Edge::default() };
+    matmul(y, edge, View::new(x, rows, inputs), View::new(weight, outputs, inputs).t());
 }
 
 /// dx = dy·W, overwriting `dx`.
 ///
 /// # Shapes
 /// `dy` `(M, N)`, `weight` `(N, K)`, `dx` `(M, K)`.
-pub fn backward_input(size: Size, dy: &[f32], weight: &[f32], dx: &mut [f32]) {
+pub fn backward_input(size: Size, precision: Precision, dy: &[f32], weight: &[f32], dx: &mut [f32]) {
     let Size { inputs, outputs } = size;
-    let piece = share(dy.len() / outputs);
-    dx.par_chunks_mut(piece * inputs).zip(dy.par_chunks(piece * outputs)).with_max_len(1).for_each(
-        |(dx, dy)| {
-            let rows = dy.len() / outputs;
-            let dy = View::new(dy, rows, outputs);
-            matmul(dx, Into::Overwrite, 1.0, dy, View::new(weight, outputs, inputs));
-        },
-    );
+    let edge = Edge { precision, ..Edge::default() };
+    matmul(dx, edge, View::new(dy, dy.len() / outputs, outputs), View::new(weight, outputs, inputs));
 }
 
-/// dW += dyᵀ·x, split by rows of W so that each thread sums over all M rows itself.
+/// dW += dyᵀ·x.
 ///
 /// # Shapes
 /// `dy` `(M, N)`, `x` `(M, K)`, `dweight` `(N, K)`.
-pub fn backward_weight(size: Size, dy: &[f32], x: &[f32], dweight: &mut [f32]) {
+pub fn backward_weight(size: Size, precision: Precision, dy: &[f32], x: &[f32], dweight: &mut [f32]) {
     let Size { inputs, outputs } = size;
     let rows = dy.len() / outputs;
-    let piece = share(outputs);
-    dweight.par_chunks_mut(piece * inputs).enumerate().with_max_len(1).for_each(|(index, dweight)| {
-        let place = crate::matmul::Place {
-            offset: index * piece,
-            rows: dweight.len() / inputs,
-            cols: rows,
-            row_stride: 1,
-            col_stride: outputs,
-        };
-        let dy = View::strided(dy, place); // dyᵀ: (piece, M)
-        matmul(dweight, Into::Add, 1.0, dy, View::new(x, rows, inputs));
-    });
+    let edge = Edge { precision, ..Edge::accumulate() };
+    matmul(dweight, edge, View::new(dy, rows, outputs).t(), View::new(x, rows, inputs));
 }
 
 /// db += Σ over rows of dy.
@@ -152,7 +99,7 @@ impl Linear {
         }
         let mut y = vec![0.0; rows * outputs];
         let (x_values, weight) = (values("linear", x.0, x.1)?, values("linear", weight.0, weight.1)?);
-        forward(Size { inputs, outputs }, x_values, weight, bias, None, &mut y);
+        forward(Size { inputs, outputs }, Precision::F32, x_values, weight, bias, None, &mut y);
         let mut dims = x.1.dims().to_vec();
         if let Some(last) = dims.last_mut() {
             *last = outputs;
@@ -165,8 +112,8 @@ impl Linear {
         let size = Size { inputs, outputs };
         let (dy, mut dx, mut dweight) =
             (host(dy)?, vec![0.0; x.elem_count()], vec![0.0; weight.elem_count()]);
-        backward_input(size, &dy, &host(weight)?, &mut dx);
-        backward_weight(size, &dy, &host(x)?, &mut dweight);
+        backward_input(size, Precision::F32, &dy, &host(weight)?, &mut dx);
+        backward_weight(size, Precision::F32, &dy, &host(x)?, &mut dweight);
         Ok((tensor(dx, x.shape())?, tensor(dweight, weight.shape())?, dy))
     }
 }
@@ -278,10 +225,18 @@ mod tests {
     fn a_residual_is_added_and_gradients_accumulate() {
         let size = Size { inputs: 2, outputs: 1 };
         let mut y = [0.0; 2];
-        forward(size, &[1.0, 2.0, 3.0, 4.0], &[10.0, 1.0], Some(&[0.5]), Some(&[100.0, 200.0]), &mut y);
+        forward(
+            size,
+            Precision::F32,
+            &[1.0, 2.0, 3.0, 4.0],
+            &[10.0, 1.0],
+            Some(&[0.5]),
+            Some(&[100.0, 200.0]),
+            &mut y,
+        );
         assert_eq!(y, [112.5, 234.5]);
         let mut dweight = [1.0, 1.0];
-        backward_weight(size, &[1.0, 2.0], &[1.0, 2.0, 3.0, 4.0], &mut dweight);
+        backward_weight(size, Precision::F32, &[1.0, 2.0], &[1.0, 2.0, 3.0, 4.0], &mut dweight);
         assert_eq!(dweight, [8.0, 11.0]);
         let mut dbias = [1.0];
         backward_bias(&[1.0, 2.0], &mut dbias);

@@ -3,9 +3,8 @@
 //! # Source
 //! Ba et al. 2016, arXiv:1607.06450, equation 3; Zhang and Sennrich 2019, arXiv:1910.07467, equation 4.
 
-use crate::parallel::share;
+use crate::parallel::{each, map, share};
 use crate::simd::{add_assign, sum, vectorized};
-use rayon::prelude::*;
 
 /// Which statistics a norm removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,22 +102,16 @@ pub fn forward(
 ) {
     let piece = share(stats.len());
     let rows = piece * weight.len();
-    x.par_chunks(rows)
-        .zip(y.par_chunks_mut(rows))
-        .zip(stats.par_chunks_mut(piece))
-        .with_max_len(1)
-        .for_each(|((x, y), stats)| forward_rows(norm, x, weight, bias, y, stats));
+    let pieces = x.chunks(rows).zip(y.chunks_mut(rows)).zip(stats.chunks_mut(piece));
+    each(pieces, |((x, y), stats)| forward_rows(norm, x, weight, bias, y, stats));
 }
 
 /// y = norm(x) once more from the statistics kept by [`forward`].
 pub fn recompute(x: &[f32], weight: &[f32], bias: Option<&[f32]>, stats: &[[f32; 2]], y: &mut [f32]) {
     let piece = share(stats.len());
     let rows = piece * weight.len();
-    x.par_chunks(rows)
-        .zip(y.par_chunks_mut(rows))
-        .zip(stats.par_chunks(piece))
-        .with_max_len(1)
-        .for_each(|((x, y), stats)| normalized_rows(x, weight, bias, stats, y));
+    let pieces = x.chunks(rows).zip(y.chunks_mut(rows)).zip(stats.chunks(piece));
+    each(pieces, |((x, y), stats)| normalized_rows(x, weight, bias, stats, y));
 }
 
 /// What [`forward`] was given and kept, for [`backward`].
@@ -143,18 +136,12 @@ pub fn backward(saved: Saved<'_>, dy: &[f32], dx: &mut [f32], add: bool, dweight
     let Saved { kind, x, weight, stats } = saved;
     let piece = share(stats.len());
     let rows = piece * weight.len();
-    let partial: Vec<Vec<f32>> = x
-        .par_chunks(rows)
-        .zip(dy.par_chunks(rows))
-        .zip(dx.par_chunks_mut(rows))
-        .zip(stats.par_chunks(piece))
-        .with_max_len(1)
-        .map(|(((x, dy), dx), stats)| {
-            let mut dweight = vec![0.0; weight.len()];
-            backward_rows(Saved { kind, x, weight, stats }, dy, dx, add, &mut dweight);
-            dweight
-        })
-        .collect();
+    let pieces = x.chunks(rows).zip(dy.chunks(rows)).zip(dx.chunks_mut(rows)).zip(stats.chunks(piece));
+    let partial = map(pieces, |(((x, dy), dx), stats)| {
+        let mut dweight = vec![0.0; weight.len()];
+        backward_rows(Saved { kind, x, weight, stats }, dy, dx, add, &mut dweight);
+        dweight
+    });
     for part in &partial {
         add_assign(dweight, part);
     }

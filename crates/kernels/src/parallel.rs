@@ -1,23 +1,55 @@
-//! Splitting work over rayon's threads: one contiguous piece a thread, so pieces stay in their core's cache.
+//! Splitting work over threads: one contiguous piece a thread, so pieces stay in their core's cache.
 //!
-//! Everything runs in the pool that the caller is in. Entering it once per pass ([`enter`]) instead of once
-//! per kernel saves a wake-up each time.
+//! A pass of many small operations is wrapped in [`enter`]: its threads then stay awake from one operation to the
+//! next, for waking one takes longer than many an operation. Outside, every operation goes to rayon's pool. Both give
+//! the same results: what is summed over pieces is summed in their order.
 
+use crate::team::Team;
 use rayon::prelude::*;
+use std::cell::Cell;
 use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+thread_local! {
+    /// The team that this thread leads and that has nothing to do.
+    static TEAM: Cell<Option<NonNull<Team>>> = const { Cell::new(None) };
+}
+
+/// Puts a team back where it was, even when the work between panics.
+struct Restored(Option<NonNull<Team>>);
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        TEAM.set(self.0);
+    }
+}
+
+/// Threads that share the work.
+pub fn threads() -> usize {
+    rayon::current_num_threads()
+}
 
 /// Rows per thread when `rows` are shared out; at least one, so that it can be a chunk size.
 pub fn share(rows: usize) -> usize {
     rows.div_ceil(rayon::current_num_threads()).max(1)
 }
 
-/// Runs `work` inside the pool, so that the kernels it calls start without waking a thread.
-pub fn enter<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    rayon::scope(|_| work())
+/// Runs `work` with threads that stay awake for its operations.
+pub fn enter<R>(work: impl FnOnce() -> R) -> R {
+    let before = TEAM.get();
+    if before.is_some() {
+        return work();
+    }
+    Team::with(threads(), |team| {
+        let _restored = Restored(before);
+        TEAM.set(Some(NonNull::from(team)));
+        work()
+    })
 }
 
 /// Calls `work` with contiguous ranges that cover `0..items`, at least `least` items each, in parallel.
-pub fn ranges(items: usize, least: usize, work: impl Fn(Range<usize>) + Sync) {
+pub fn ranges(items: usize, least: usize, work: impl Fn(Range<usize>) + Sync + Send) {
     let each = share(items).max(least.max(1));
     let pieces = items.div_ceil(each);
     if pieces <= 1 {
@@ -26,18 +58,55 @@ pub fn ranges(items: usize, least: usize, work: impl Fn(Range<usize>) + Sync) {
         }
         return;
     }
-    (0..pieces).into_par_iter().with_max_len(1).for_each(|piece| {
-        work(piece * each..((piece + 1) * each).min(items));
+    tasks(pieces, |piece| work(piece * each..((piece + 1) * each).min(items)));
+}
+
+/// Calls `work` for every number below `count`, in parallel, one at a time.
+pub fn tasks(count: usize, work: impl Fn(usize) + Sync + Send) {
+    if count < 2 || threads() == 1 {
+        return (0..count).for_each(work);
+    }
+    match TEAM.take() {
+        Some(team) => {
+            // an operation inside this one finds no team, and goes to the pool
+            let _restored = Restored(Some(team));
+            #[expect(unsafe_code, reason = "the team lives on the stack of `enter`, further up this thread")]
+            // SAFETY: `enter` removes the pointer before its team goes.
+            unsafe { team.as_ref() }.share(count, &work);
+        }
+        None => (0..count).into_par_iter().with_max_len(1).for_each(work),
+    }
+}
+
+/// Calls `work` with each of `pieces`, in parallel, and returns the results in order.
+pub fn map<P: Send, R: Send>(pieces: impl Iterator<Item = P>, work: impl Fn(P) -> R + Sync + Send) -> Vec<R> {
+    let pieces: Vec<Mutex<(Option<P>, Option<R>)>> =
+        pieces.map(|piece| Mutex::new((Some(piece), None))).collect();
+    tasks(pieces.len(), |index| {
+        let mut slot = pieces[index].lock().unwrap_or_else(PoisonError::into_inner);
+        let (piece, result) = &mut *slot;
+        *result = piece.take().map(&work);
     });
+    let results = pieces.into_iter().map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner).1);
+    results.flatten().collect()
+}
+
+/// Calls `work` with each of `pieces`, in parallel: chunks of the buffers of one operation, zipped.
+pub fn each<P: Send>(pieces: impl Iterator<Item = P>, work: impl Fn(P) + Sync + Send) {
+    map(pieces, work);
 }
 
 /// Sums what `work` returns for blocks of `block` items, in order, so the result does not depend on the threads.
-pub fn ordered_sum(items: usize, block: usize, work: impl Fn(Range<usize>) -> f64 + Sync) -> f64 {
+pub fn ordered_sum(items: usize, block: usize, work: impl Fn(Range<usize>) -> f64 + Sync + Send) -> f64 {
     let block = block.max(1);
-    let partial: Vec<f64> = (0..items.div_ceil(block))
-        .into_par_iter()
-        .map(|index| work(index * block..((index + 1) * block).min(items)))
-        .collect();
+    let mut partial = vec![0.0; items.div_ceil(block)];
+    let piece = share(partial.len());
+    each(partial.chunks_mut(piece).enumerate(), |(index, partial)| {
+        for (at, partial) in partial.iter_mut().enumerate() {
+            let first = (index * piece + at) * block;
+            *partial = work(first..(first + block).min(items));
+        }
+    });
     partial.iter().sum()
 }
 

@@ -5,10 +5,9 @@
 
 use crate::error::KernelError;
 use crate::op::{host, output, tensor, values};
-use crate::parallel::share;
+use crate::parallel::{each, share};
 use crate::simd::vectorized;
 use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor};
-use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Cosines and sines of every position's angles.
@@ -102,7 +101,7 @@ pub struct Rows {
 pub fn rotate(table: &RopeTable, rows: Rows, turn: Turn, buffer: &mut [f32]) {
     let sign = if turn == Turn::Forward { 1.0 } else { -1.0 };
     let piece = share(buffer.len() / rows.stride);
-    buffer.par_chunks_mut(piece * rows.stride).enumerate().with_max_len(1).for_each(|(index, chunk)| {
+    each(buffer.chunks_mut(piece * rows.stride).enumerate(), |(index, chunk)| {
         for (at, row) in chunk.chunks_exact_mut(rows.stride).enumerate() {
             let (cos, sin) = table.at((index * piece + at) % rows.time + rows.first);
             rotate_row(row, rows.heads, rows.head_size, cos, sin, sign);

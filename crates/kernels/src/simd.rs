@@ -15,6 +15,19 @@ pub enum Level {
     Avx2 = 2,
     /// 16 lanes.
     Avx512 = 3,
+    /// 16 lanes, and matrix products of bf16.
+    Avx512Bf16 = 4,
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Portable => "no vector instructions beyond the target's own",
+            Self::Avx2 => "AVX2",
+            Self::Avx512 => "AVX-512",
+            Self::Avx512Bf16 => "AVX-512 with bf16",
+        })
+    }
 }
 
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
@@ -26,6 +39,7 @@ pub fn level() -> Level {
         1 => Level::Portable,
         2 => Level::Avx2,
         3 => Level::Avx512,
+        4 => Level::Avx512Bf16,
         _ => {
             let best = detect();
             CHOSEN.store(best as u8, Ordering::Relaxed);
@@ -44,7 +58,8 @@ pub fn detect() -> Level {
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
         if avx2 && avx512 {
-            return Level::Avx512;
+            let bf16 = is_x86_feature_detected!("avx512bf16");
+            return if bf16 { Level::Avx512Bf16 } else { Level::Avx512 };
         }
         if avx2 {
             return Level::Avx2;
@@ -54,7 +69,7 @@ pub fn detect() -> Level {
 }
 
 /// Uses `wanted`, or the best level below it that this processor has, for the whole process; returns what is
-/// used from now on. Matrix products choose for themselves.
+/// used from now on.
 pub fn force(wanted: Level) -> Level {
     let used = wanted.min(detect());
     CHOSEN.store(used as u8, Ordering::Relaxed);
@@ -79,7 +94,7 @@ macro_rules! vectorized {
 
                 match $crate::simd::level() {
                     // SAFETY: `level` is never above what `detect` found on this processor.
-                    $crate::simd::Level::Avx512 => return unsafe { avx512($($arg),*) },
+                    $crate::simd::Level::Avx512 | $crate::simd::Level::Avx512Bf16 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
                     $crate::simd::Level::Avx2 => return unsafe { avx2($($arg),*) },
                     $crate::simd::Level::Portable => {}

@@ -66,7 +66,7 @@ impl Team {
     }
 
     /// Calls `work` for every piece, once each, and returns when all are done.
-    fn share(&self, pieces: usize, work: &(dyn Fn(usize) + Sync)) {
+    pub(crate) fn share(&self, pieces: usize, work: &(dyn Fn(usize) + Sync)) {
         if self.helpers == 0 || pieces < 2 {
             (0..pieces).for_each(work);
             return;

@@ -146,7 +146,13 @@ fn adamw_equals_pytorch() {
             step,
             gradient_scale: 1.0,
         };
-        adamw::update(update, &mut parameter, &values(&format!("gradient_{step}")), &mut mean, &mut square);
+        adamw::update(
+            update,
+            &mut parameter,
+            &mut values(&format!("gradient_{step}")),
+            &mut mean,
+            &mut square,
+        );
         for (name, found) in [("parameter", &parameter), ("first_moment", &mean), ("second_moment", &square)]
         {
             let wide = |values: &[f32]| values.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();

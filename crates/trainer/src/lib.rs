@@ -28,6 +28,6 @@ pub use evaluate::{Evaluation, evaluate};
 pub use events::{Best, EndReason, Event, MetricsFile, Observer};
 pub use optimizer::Optimizer;
 pub use schedule::{Schedule, learning_rate};
-pub use settings::{Sampling, TrainSettings};
+pub use settings::{Dtype, Sampling, TrainSettings};
 pub use state::State;
 pub use trainer::{Job, Outcome, Trainer};

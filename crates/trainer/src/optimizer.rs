@@ -48,12 +48,11 @@ impl Optimizer {
             adamw::update(
                 update,
                 &mut values[range.clone()],
-                &gradient[range.clone()],
+                &mut gradient[range.clone()],
                 &mut self.mean[range.clone()],
                 &mut self.square[range],
             );
         }
-        gradient.fill(0.0);
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::error::{Result, TrainError};
 use crate::schedule::Schedule;
 use serde::{Deserialize, Serialize};
+use softdict_kernels::matmul::Precision;
 
 /// Which windows of the text a step sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +13,26 @@ pub enum Sampling {
     Random,
     /// Windows that do not overlap, each once in a random order, then again in another.
     Epoch,
+}
+
+/// Precision of the products with weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// Operands as they are.
+    F32,
+    /// Operands rounded to bf16, sums in f32; weights, statistics and the optimizer stay f32.
+    Bf16,
+}
+
+impl Dtype {
+    /// What the kernels call it.
+    pub fn precision(self) -> Precision {
+        match self {
+            Self::F32 => Precision::F32,
+            Self::Bf16 => Precision::Bf16,
+        }
+    }
 }
 
 /// The `[train]` section of the settings.
@@ -57,6 +78,8 @@ pub struct TrainSettings {
     pub patience: Option<u64>,
     /// Which windows of the text a step sees.
     pub sampling: Sampling,
+    /// Precision of the products with weights.
+    pub dtype: Dtype,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -83,6 +106,7 @@ impl Default for TrainSettings {
             log_every: 10,
             patience: None,
             sampling: Sampling::Random,
+            dtype: Dtype::F32,
             seed: 1337,
         }
     }

@@ -6,11 +6,12 @@ use crate::evaluate::{Evaluation, evaluate};
 use crate::events::{Best, EndReason, Event, MetricsFile, Observer};
 use crate::optimizer::Optimizer;
 use crate::schedule::learning_rate;
-use crate::settings::TrainSettings;
+use crate::settings::{Dtype, TrainSettings};
 use crate::state::State;
 use candle_core::Device;
 use softdict_checkpoint::{Contents, Progress, TrainerState};
 use softdict_kernels::adamw::global_norm;
+use softdict_kernels::parallel;
 use softdict_model::{Batch, ComposedEngine, DropoutPass, Engine, FusedEngine, ModelConfig, Parameters};
 use softdict_tokenizer::Dataset;
 use std::path::Path;
@@ -130,7 +131,13 @@ impl<'a> Trainer<'a> {
         let (sampling, seed) = (settings.sampling, settings.seed);
         let cursor = Cursor::new(tokens, job.text_name, context, sampling, seed, state.drawn)?;
         let engine: Box<dyn Engine> = if job.device.is_cpu() {
-            Box::new(FusedEngine::new(job.config)?)
+            Box::new(FusedEngine::with_precision(job.config, settings.dtype.precision())?)
+        } else if settings.dtype == Dtype::Bf16 {
+            return Err(TrainError::Conflict {
+                first: "train.dtype = \"bf16\"".into(),
+                second: "a device that is not the CPU".into(),
+                reason: "products of bf16 are made on the CPU only",
+            });
         } else {
             Box::new(ComposedEngine::new(job.config, job.device))
         };
@@ -234,30 +241,16 @@ impl<'a> Trainer<'a> {
         self.state.step >= self.job.settings.steps
     }
 
-    /// One update: the gradients of all micro-batches, clipped, into AdamW.
+    /// One update and what is told of it.
     fn update(&mut self, tell: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
         let clock = Instant::now();
-        let (settings, context) = (self.job.settings, self.job.config.context());
         let step = self.state.step + 1;
-        let tokens = settings.tokens_per_step(context) as u64;
-        let mut loss = 0.0;
-        for _ in 0..settings.accumulate {
-            self.cursor.fill(&mut self.inputs, &mut self.targets)?;
-            let batch = Batch { inputs: &self.inputs, targets: &self.targets, time: context };
-            let dropout = DropoutPass { seed: settings.seed, pass: self.state.passes };
-            let scale = 1.0 / tokens as f32;
-            loss +=
-                self.engine.accumulate(&self.parameters, batch, scale, Some(dropout), &mut self.gradient)?;
-            self.state.passes += 1;
-        }
-        let loss = loss / tokens as f64;
-        let norm = global_norm(&self.gradient);
-        let rate = learning_rate(settings, step);
+        let tokens = self.job.settings.tokens_per_step(self.job.config.context()) as u64;
+        let rate = learning_rate(self.job.settings, step);
+        let (loss, norm) = parallel::enter(|| self.descend(step, rate))?;
         if !(loss.is_finite() && norm.is_finite()) {
             return Err(self.not_finite(step, loss, norm, rate, tell));
         }
-        self.optimizer.update(settings, step, rate, norm, &mut self.parameters, &mut self.gradient);
-
         self.state.step = step;
         self.state.tokens += tokens;
         self.state.drawn = self.cursor.drawn();
@@ -265,13 +258,34 @@ impl<'a> Trainer<'a> {
         self.state.loss_count += 1;
         self.pace.spent += clock.elapsed();
         self.pace.tokens += tokens;
-        if step == 1 || step.is_multiple_of(settings.log_every) || self.is_last() {
+        if step == 1 || step.is_multiple_of(self.job.settings.log_every) || self.is_last() {
             let tokens_per_second = self.pace.tokens as f64 / self.pace.spent.as_secs_f64().max(1e-9);
             self.pace = Pace::default();
             let (learning_rate, grad_norm, tokens) = (rate, norm, self.state.tokens);
             tell(&Event::Step { step, loss, learning_rate, grad_norm, tokens, tokens_per_second })?;
         }
         Ok(())
+    }
+
+    /// The gradients of all micro-batches, clipped, into AdamW; returns the mean loss and the gradient's norm. When one
+    /// of them is no number, the weights stay as they were.
+    fn descend(&mut self, step: u64, rate: f64) -> Result<(f64, f64)> {
+        let (settings, context) = (self.job.settings, self.job.config.context());
+        let tokens = settings.tokens_per_step(context);
+        let mut loss = 0.0;
+        for _ in 0..settings.accumulate {
+            self.cursor.fill(&mut self.inputs, &mut self.targets)?;
+            let batch = Batch { inputs: &self.inputs, targets: &self.targets, time: context };
+            let dropout = DropoutPass { seed: settings.seed, pass: self.state.passes };
+            let (scale, gradient) = (1.0 / tokens as f32, &mut self.gradient);
+            loss += self.engine.accumulate(&self.parameters, batch, scale, Some(dropout), gradient)?;
+            self.state.passes += 1;
+        }
+        let (loss, norm) = (loss / tokens as f64, global_norm(&self.gradient));
+        if loss.is_finite() && norm.is_finite() {
+            self.optimizer.update(settings, step, rate, norm, &mut self.parameters, &mut self.gradient);
+        }
+        Ok((loss, norm))
     }
 
     /// The error of an update that must not be made; the weights before it are kept if nothing else was.

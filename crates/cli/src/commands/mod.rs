@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub(crate) mod attention;
+pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod corpus;
 pub(crate) mod eval;

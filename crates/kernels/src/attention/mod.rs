@@ -1,16 +1,20 @@
 //! Attention: softmax(scale·Q·Kᵀ)·V, causal or bidirectional, with fewer key/value heads than query heads (GQA).
 //!
-//! The T×T pattern is never stored: one block of query rows at a time is scored, normalised and multiplied,
-//! and backward scores it again from the row's log-sum-exp. Memory is linear in T.
+//! The T×T pattern is never stored: a block of query rows meets a block of keys at a time, and backward forms the
+//! blocks again from the rows' log-sum-exp. Memory is linear in T, and what the causal mask hides is skipped.
 //!
 //! # Source
-//! Vaswani et al. 2017, arXiv:1706.03762, equation 1; Ainslie et al. 2023, arXiv:2305.13245 (GQA); the
-//! log-sum-exp kept for backward is Dao 2023, arXiv:2307.08691, section 3.1.
+//! Vaswani et al. 2017, arXiv:1706.03762, equation 1; Ainslie et al. 2023, arXiv:2305.13245 (GQA); blocks of keys
+//! with a running softmax, and the log-sum-exp kept for backward: Dao 2023, arXiv:2307.08691, section 3.1.
 
-mod cpu;
+mod backward;
+mod block;
+mod forward;
 mod op;
 
-pub use cpu::{Buffers, Gradients, Inputs, backward, forward};
+pub use backward::{Buffers, Gradients, Saved, backward};
+pub use block::Inputs;
+pub use forward::forward;
 pub use op::{fused, gather, pattern, reference};
 
 use crate::dropout::Dropout;

@@ -1,7 +1,6 @@
 //! Attention as a candle operation, and its composed reference, which also gives the pattern itself.
 
-use super::cpu::{Buffers, Gradients, Inputs};
-use super::{Layout, Options, Size, backward, forward};
+use super::{Buffers, Gradients, Inputs, Layout, Options, Saved, Size, backward, forward};
 use crate::error::KernelError;
 use crate::op::{host, output, tensor};
 use candle_core::{CpuStorage, CustomOp3, D, Device, Layout as Strides, Result, Shape, Tensor};
@@ -68,11 +67,12 @@ impl CustomOp3 for Attention {
         q: &Tensor,
         k: &Tensor,
         v: &Tensor,
-        _: &Tensor,
+        out: &Tensor,
         dout: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let size = size(q.shape(), k.shape())?;
-        let (q_values, k_values, v_values, dout) = (host(q)?, host(k)?, host(v)?, host(dout)?);
+        let (q_values, k_values, v_values) = (host(q)?, host(k)?, host(v)?);
+        let (out, dout) = (host(out)?, host(dout)?);
         let (by_query, by_key) = layouts(&size);
         let inputs = Inputs { q: (&q_values, by_query), k: (&k_values, by_key), v: (&v_values, by_key) };
         let (_, log_sum_exp) = self.run(size, inputs);
@@ -80,7 +80,8 @@ impl CustomOp3 for Attention {
         let (mut dk, mut dv) = (vec![0.0; k_values.len()], vec![0.0; v_values.len()]);
         let buffers = Buffers::Apart([&mut dq, &mut dk, &mut dv]);
         let gradients = Gradients { buffers, q: by_query, k: by_key, v: by_key };
-        backward(size, self.0, inputs, (&dout, by_query), &log_sum_exp, gradients);
+        let saved = Saved { out: &out, dout: &dout, layout: by_query, log_sum_exp: &log_sum_exp };
+        backward(size, self.0, inputs, saved, gradients);
         Ok((Some(tensor(dq, q.shape())?), Some(tensor(dk, k.shape())?), Some(tensor(dv, v.shape())?)))
     }
 }

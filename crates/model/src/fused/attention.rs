@@ -6,7 +6,8 @@ use crate::block::{DropoutPass, DropoutSite};
 use crate::config::ModelConfig;
 use crate::error::Result;
 use crate::parameters::ParameterTable;
-use softdict_kernels::attention::{self, Buffers, Gradients, Inputs, Layout, Options};
+use softdict_kernels::attention::{self, Buffers, Gradients, Inputs, Layout, Options, Saved};
+use softdict_kernels::matmul::Precision;
 use softdict_kernels::rope::{self, RopeTable, Rows, Turn};
 use softdict_kernels::simd::add_assign;
 
@@ -38,7 +39,12 @@ pub(super) struct AttentionPart {
 }
 
 impl AttentionPart {
-    pub(super) fn new(config: &ModelConfig, table: &ParameterTable, layer: usize) -> Result<Self> {
+    pub(super) fn new(
+        config: &ModelConfig,
+        table: &ParameterTable,
+        layer: usize,
+        precision: Precision,
+    ) -> Result<Self> {
         let name = |rest: &str| format!("blocks.{layer}.{rest}");
         let (width, mixed) = (config.width(), config.heads * config.head_size());
         let head_norms = if config.settings.qk_norm {
@@ -55,8 +61,8 @@ impl AttentionPart {
         Ok(Self {
             layer,
             norm: NormPlace::new(table, &name("norm1"), config.norm())?,
-            qkv: LinearPlace::new(table, &name("attention.qkv"), width, config.qkv_width())?,
-            out: LinearPlace::new(table, &name("attention.out"), mixed, width)?,
+            qkv: LinearPlace::new(table, &name("attention.qkv"), width, config.qkv_width())?.with(precision),
+            out: LinearPlace::new(table, &name("attention.out"), mixed, width)?.with(precision),
             heads: config.heads,
             kv_heads: config.kv_heads,
             head_size: config.head_size(),
@@ -181,7 +187,9 @@ impl AttentionPart {
         let inputs = Inputs { q: (&self.packed, q), k: (&self.packed, k), v: (&self.packed, v) };
         let dpacked = &mut wide[..self.packed.len()];
         let gradients = Gradients { buffers: Buffers::Packed(dpacked), q, k, v };
-        attention::backward(size, options, inputs, (djoined, joined), &self.log_sum_exp, gradients);
+        let saved =
+            Saved { out: &self.joined, dout: djoined, layout: joined, log_sum_exp: &self.log_sum_exp };
+        attention::backward(size, options, inputs, saved, gradients);
         // inverts: packed = rope(head norms(qkv(normed)))
         if let Some(table) = rope {
             rope::rotate(table, self.rotated_rows(step.size.time), Turn::Backward, dpacked);

@@ -7,6 +7,7 @@ use crate::config::ModelConfig;
 use crate::error::Result;
 use crate::parameters::ParameterTable;
 use softdict_kernels::activation::{self, Activation};
+use softdict_kernels::matmul::Precision;
 use softdict_kernels::simd::add_assign;
 
 pub(super) struct FfnPart {
@@ -18,28 +19,29 @@ pub(super) struct FfnPart {
     hidden_width: usize,
     dropout: f32,
     stats: Vec<[f32; 2]>, // M, of the norm
-    raised: Vec<f32>,     // (M, F), for SwiGLU (M, 2F), before the nonlinearity
-    hidden: Vec<f32>,     // (M, F), after it
-    draised: Vec<f32>,    // (M, 2F), for SwiGLU only; else the gradient is turned in place
+    raised: Vec<f32>,     // (M, F), for SwiGLU (M, 2F), before the nonlinearity; in backward its gradient
 }
 
 impl FfnPart {
-    pub(super) fn new(config: &ModelConfig, table: &ParameterTable, layer: usize) -> Result<Self> {
+    pub(super) fn new(
+        config: &ModelConfig,
+        table: &ParameterTable,
+        layer: usize,
+        precision: Precision,
+    ) -> Result<Self> {
         let name = |rest: &str| format!("blocks.{layer}.{rest}");
         let (width, hidden, kind) = (config.width(), config.ffn_dim, config.activation());
         let raised = hidden * kind.inputs_per_output();
         Ok(Self {
             layer,
             norm: NormPlace::new(table, &name("norm2"), config.norm())?,
-            up: LinearPlace::new(table, &name("ffn.up"), width, raised)?,
-            down: LinearPlace::new(table, &name("ffn.down"), hidden, width)?,
+            up: LinearPlace::new(table, &name("ffn.up"), width, raised)?.with(precision),
+            down: LinearPlace::new(table, &name("ffn.down"), hidden, width)?.with(precision),
             kind,
             hidden_width: hidden,
             dropout: config.settings.dropout,
             stats: Vec::new(),
             raised: Vec::new(),
-            hidden: Vec::new(),
-            draised: Vec::new(),
         })
     }
 
@@ -48,10 +50,6 @@ impl FfnPart {
         let raised = rows * self.hidden_width * self.kind.inputs_per_output();
         self.stats.resize(rows, [0.0; 2]);
         self.raised.resize(raised, 0.0);
-        self.hidden.resize(rows * self.hidden_width, 0.0);
-        if self.kind == Activation::SwiGlu {
-            self.draised.resize(raised, 0.0);
-        }
     }
 
     pub(super) fn forward(
@@ -65,11 +63,12 @@ impl FfnPart {
     ) -> Result<()> {
         self.norm.forward(values, input, &mut scratch.normed, &mut self.stats);
         self.up.forward(values, &scratch.normed, None, &mut self.raised);
-        activation::forward(self.kind, self.hidden_width, &self.raised, &mut self.hidden);
+        let hidden = &mut scratch.wide[..step.size.rows() * self.hidden_width];
+        activation::forward(self.kind, self.hidden_width, &self.raised, hidden);
         match DropoutPass::at(step.dropout, self.dropout, DropoutSite::Ffn(self.layer))? {
-            None => self.down.forward(values, &self.hidden, Some(middle), after),
+            None => self.down.forward(values, hidden, Some(middle), after),
             Some(dropout) => {
-                self.down.forward(values, &self.hidden, None, after);
+                self.down.forward(values, hidden, None, after);
                 dropout.apply_all(after);
                 add_assign(after, middle);
             }
@@ -95,17 +94,12 @@ impl FfnPart {
             dropout.apply_all(dropped);
             dbranch = dropped;
         }
-        self.down.backward_weights(dbranch, &self.hidden, total);
-        let dhidden = &mut wide[..self.hidden.len()];
+        let dhidden = &mut wide[..step.size.rows() * self.hidden_width];
         self.down.backward_input(values, dbranch, dhidden);
-        // inverts: hidden = activation(raised)
-        let draised: &[f32] = if self.kind == Activation::SwiGlu {
-            activation::backward_swiglu(self.hidden_width, &self.raised, dhidden, &mut self.draised);
-            &self.draised
-        } else {
-            activation::backward_in_place(self.kind, &self.raised, dhidden);
-            dhidden
-        };
+        // inverts: hidden = activation(raised), which becomes its own gradient while `dhidden` becomes `hidden`
+        activation::backward(self.kind, self.hidden_width, &mut self.raised, dhidden);
+        let (draised, hidden) = (&self.raised, &*dhidden);
+        self.down.backward_weights(dbranch, hidden, total);
         // inverts: raised = up(normed)
         self.norm.recompute(values, input, &self.stats, normed);
         self.up.backward_weights(draised, normed, total);

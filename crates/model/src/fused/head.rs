@@ -5,9 +5,9 @@ use super::weights::{LinearPlace, NormPlace};
 use crate::config::ModelConfig;
 use crate::error::Result;
 use crate::parameters::ParameterTable;
-use rayon::prelude::*;
 use softdict_kernels::cross_entropy;
-use softdict_kernels::parallel::share;
+use softdict_kernels::matmul::Precision;
+use softdict_kernels::parallel::{map, share};
 
 /// Logits in memory at once: 16 MiB.
 const LOGITS: usize = 4 << 20;
@@ -32,12 +32,12 @@ pub(super) struct HeadPart {
 }
 
 impl HeadPart {
-    pub(super) fn new(config: &ModelConfig, table: &ParameterTable) -> Result<Self> {
+    pub(super) fn new(config: &ModelConfig, table: &ParameterTable, precision: Precision) -> Result<Self> {
         let name = if config.settings.tied { "embedding" } else { "head" };
         let (width, classes) = (config.width(), config.vocab_size);
         Ok(Self {
             norm: NormPlace::new(table, "norm", config.norm())?,
-            head: LinearPlace::new(table, name, width, classes)?,
+            head: LinearPlace::new(table, name, width, classes)?.with(precision),
             width,
             classes,
             stats: Vec::new(),
@@ -95,14 +95,10 @@ fn rowwise(
     logits: &mut [f32],
     classes: usize,
     targets: &[u32],
-    work: impl Fn(&mut [f32], &[u32]) -> KernelResult + Sync,
+    work: impl Fn(&mut [f32], &[u32]) -> KernelResult + Sync + Send,
 ) -> Result<f64> {
     let piece = share(targets.len());
-    let losses: Vec<KernelResult> = logits
-        .par_chunks_mut(piece * classes)
-        .zip(targets.par_chunks(piece))
-        .with_max_len(1)
-        .map(|(logits, targets)| work(logits, targets))
-        .collect();
+    let pieces = logits.chunks_mut(piece * classes).zip(targets.chunks(piece));
+    let losses = map(pieces, |(logits, targets)| work(logits, targets));
     losses.into_iter().try_fold(0.0, |total, loss| Ok(total + loss?))
 }

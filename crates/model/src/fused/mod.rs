@@ -19,6 +19,7 @@ use attention::AttentionPart;
 pub use decode::Decoder;
 use ffn::FfnPart;
 use head::HeadPart;
+use softdict_kernels::matmul::Precision;
 use softdict_kernels::rope::RopeTable;
 use softdict_kernels::simd::add_assign;
 use softdict_kernels::{embedding, parallel};
@@ -76,11 +77,20 @@ pub struct FusedEngine {
 }
 
 impl FusedEngine {
-    /// An engine for `config`.
+    /// An engine for `config` that multiplies in f32.
     ///
     /// # Errors
     /// When the configuration has no rotary table.
     pub fn new(config: &ModelConfig) -> Result<Self> {
+        Self::with_precision(config, Precision::F32)
+    }
+
+    /// An engine whose products with weights take their operands in `precision`; weights, sums, statistics,
+    /// attention and gradients stay f32.
+    ///
+    /// # Errors
+    /// As [`FusedEngine::new`].
+    pub fn with_precision(config: &ModelConfig, precision: Precision) -> Result<Self> {
         let table = crate::parameters::ParameterTable::new(config);
         let rope = if config.rotated > 0 {
             Some(RopeTable::new(config.context(), config.rotated, config.settings.rope_base)?)
@@ -89,8 +99,8 @@ impl FusedEngine {
         };
         let blocks = (0..config.layers())
             .map(|layer| {
-                let attention = AttentionPart::new(config, &table, layer)?;
-                Ok(BlockParts { attention, ffn: FfnPart::new(config, &table, layer)? })
+                let attention = AttentionPart::new(config, &table, layer, precision)?;
+                Ok(BlockParts { attention, ffn: FfnPart::new(config, &table, layer, precision)? })
             })
             .collect::<Result<Vec<_>>>()?;
         Ok(Self {
@@ -98,7 +108,7 @@ impl FusedEngine {
             rope,
             embedding: table.range("embedding.weight")?,
             positions: place(&table, "positions.weight"),
-            head: HeadPart::new(config, &table)?,
+            head: HeadPart::new(config, &table, precision)?,
             stream: vec![Vec::new(); 2 * config.layers() + 1],
             gradient: Vec::new(),
             before: Vec::new(),

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::parameters::ParameterTable;
 use softdict_kernels::decode;
 use softdict_kernels::linear::{self, Size};
+use softdict_kernels::matmul::Precision;
 use softdict_kernels::norm::{self, Norm, Saved};
 use softdict_kernels::team::Team;
 use std::ops::Range;
@@ -18,6 +19,7 @@ pub(super) struct LinearPlace {
     size: Size,
     weight: Range<usize>,
     bias: Option<Range<usize>>,
+    precision: Precision,
 }
 
 impl LinearPlace {
@@ -25,7 +27,12 @@ impl LinearPlace {
     pub(super) fn new(table: &ParameterTable, name: &str, inputs: usize, outputs: usize) -> Result<Self> {
         let first = table.range(&format!("{name}.weight"))?.start;
         let (size, weight) = (Size { inputs, outputs }, first..first + inputs * outputs);
-        Ok(Self { size, weight, bias: place(table, &format!("{name}.bias")) })
+        Ok(Self { size, weight, bias: place(table, &format!("{name}.bias")), precision: Precision::F32 })
+    }
+
+    /// The same with products of this precision.
+    pub(super) fn with(self, precision: Precision) -> Self {
+        Self { precision, ..self }
     }
 
     /// Width of the output.
@@ -36,7 +43,7 @@ impl LinearPlace {
     /// y = residual + x·Wᵀ + b.
     pub(super) fn forward(&self, values: &[f32], x: &[f32], residual: Option<&[f32]>, y: &mut [f32]) {
         let bias = self.bias.clone().map(|bias| &values[bias]);
-        linear::forward(self.size, x, &values[self.weight.clone()], bias, residual, y);
+        linear::forward(self.size, self.precision, x, &values[self.weight.clone()], bias, residual, y);
     }
 
     /// As `forward`, for few rows: every weight is read once.
@@ -54,12 +61,12 @@ impl LinearPlace {
 
     /// Inverts `forward` towards its input.
     pub(super) fn backward_input(&self, values: &[f32], dy: &[f32], dx: &mut [f32]) {
-        linear::backward_input(self.size, dy, &values[self.weight.clone()], dx);
+        linear::backward_input(self.size, self.precision, dy, &values[self.weight.clone()], dx);
     }
 
     /// Inverts `forward` towards its weights.
     pub(super) fn backward_weights(&self, dy: &[f32], x: &[f32], total: &mut [f32]) {
-        linear::backward_weight(self.size, dy, x, &mut total[self.weight.clone()]);
+        linear::backward_weight(self.size, self.precision, dy, x, &mut total[self.weight.clone()]);
         if let Some(bias) = self.bias.clone() {
             linear::backward_bias(dy, &mut total[bias]);
         }

@@ -1,0 +1,151 @@
+//! `softdict bench`: how fast this build is on this machine, as shares of what the machine can do.
+
+mod measure;
+mod works;
+
+use crate::args::Bench;
+use crate::{output, usage};
+use measure::{Peaks, Sampling, Training, peaks, sampling, training};
+use serde::Serialize;
+use softdict_kernels::simd;
+use softdict_trainer::Dtype;
+use works::{WORKS, Work};
+
+/// Seconds that a work is timed for when none is named, and when one is.
+const SECONDS: f64 = 3.0;
+const LONGER: f64 = 6.0;
+/// Samples of the batch beside the single one.
+const TOGETHER: usize = 8;
+
+/// Everything that was measured.
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    cpu: Option<String>,
+    threads: usize,
+    instructions: String,
+    peaks: Option<Peaks>,
+    training: Vec<Training>,
+    sampling: Vec<Sampling>,
+}
+
+pub(crate) fn run(args: &Bench) -> anyhow::Result<()> {
+    crate::machine::threads(args.threads)?;
+    let report = if args.work.is_empty() { everything(args)? } else { some(args)? };
+    if args.json {
+        return output::text(&(serde_json::to_string_pretty(&report)? + "\n"));
+    }
+    output::text(&report.text())
+}
+
+impl Report {
+    fn empty() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            cpu: cpu_name(),
+            threads: softdict_kernels::parallel::threads(),
+            instructions: simd::level().to_string(),
+            peaks: None,
+            training: Vec::new(),
+            sampling: Vec::new(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let cpu = self.cpu.as_deref().unwrap_or("unknown CPU");
+        let mut text = format!(
+            "softdict {} on {cpu}, {} threads, {}\n\n",
+            self.version, self.threads, self.instructions
+        );
+        if let Some(peaks) = &self.peaks {
+            text += &format!(
+                "peaks      products f32    {:6.1} GFLOP/s\n           products bf16   {:6.1} GFLOP/s\n           \
+                 reading memory  {:6.1} GB/s\n\n",
+                peaks.f32_gflops, peaks.bf16_gflops, peaks.memory_gb_per_second
+            );
+        }
+        for line in &self.training {
+            let dtype = if line.dtype == Dtype::F32 { "f32" } else { "bf16" };
+            text += &format!(
+                "training   {:7} {dtype:5} {:9.2} ms a step {:>9} tokens/s {:7.1} GFLOP/s{}\n",
+                line.work,
+                line.milliseconds,
+                output::grouped(line.tokens_per_second as u64),
+                line.gflops,
+                share(line.share_of_peak)
+            );
+        }
+        for line in &self.sampling {
+            text += &format!(
+                "sampling   {:7} {} at once {:>9} tokens/s{}\n",
+                line.work,
+                line.samples,
+                output::grouped(line.tokens_per_second as u64),
+                share(line.share_of_peak)
+            );
+        }
+        text += "\n";
+        for work in WORKS {
+            if self.training.iter().any(|line| line.work == work.name) {
+                text += &format!("{}: {}\n", work.name, work.shape());
+            }
+        }
+        if self.peaks.is_some() {
+            text += "The share of training is that of the products' peak, counting products only; that of sampling \
+                     is the\ntime of reading every weight once for each token, at the memory's peak.\n";
+        }
+        text
+    }
+}
+
+fn share(share: Option<f64>) -> String {
+    share.map_or(String::new(), |share| format!(" {:5.0} % of peak", 100.0 * share))
+}
+
+/// Peaks, then training and sampling at A and B.
+fn everything(args: &Bench) -> anyhow::Result<Report> {
+    let peaks = peaks();
+    let mut report = Report { peaks: Some(peaks), ..Report::empty() };
+    for work in &WORKS[..2] {
+        for dtype in dtypes(args) {
+            report.training.push(training(*work, dtype, SECONDS, Some(&peaks))?);
+        }
+        for samples in [1, TOGETHER] {
+            report.sampling.push(sampling(*work, samples, SECONDS / 3.0, Some(&peaks))?);
+        }
+    }
+    Ok(report)
+}
+
+/// The works that were named, without the peaks.
+fn some(args: &Bench) -> anyhow::Result<Report> {
+    let mut report = Report::empty();
+    for name in &args.work {
+        let work = Work::named(name).ok_or_else(|| {
+            let known = WORKS.map(|work| work.name).join(", ");
+            usage(format!("--work {name}: it must be one of {known}"))
+        })?;
+        if args.sampling {
+            report.sampling.push(sampling(work, args.samples.get(), LONGER / 2.0, None)?);
+            continue;
+        }
+        for dtype in dtypes(args) {
+            report.training.push(training(work, dtype, LONGER, None)?);
+        }
+    }
+    Ok(report)
+}
+
+fn dtypes(args: &Bench) -> Vec<Dtype> {
+    match args.dtype {
+        Some(dtype) => vec![dtype.into()],
+        None => vec![Dtype::F32, Dtype::Bf16],
+    }
+}
+
+/// What the processor calls itself, where the system says.
+fn cpu_name() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}

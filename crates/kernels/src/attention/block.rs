@@ -1,0 +1,216 @@
+//! What forward and backward share: one head's places, blocks of its pattern, and products by tiles.
+
+#![expect(unsafe_code, reason = "tiles take pointers, which come from checked places")]
+
+use super::{Layout, Options, Size};
+use crate::matmul::lanes::{Lanes, Words};
+use crate::matmul::pack::{Aligned, Depth, panel};
+use crate::matmul::tile::{Operands, Target, size, tile};
+use crate::matmul::{Place, View};
+use crate::parallel::Shared;
+
+/// Query rows of a block.
+pub(super) const QUERIES: usize = 96;
+/// Keys that a tile may read beyond those that one of its rows sees: the rows of the largest tile.
+pub(super) const MARGIN: usize = 12;
+/// Keys of a block, which is the distance between the rows of a block's pattern.
+pub(super) const KEYS: usize = 256;
+
+/// Where queries, keys and values lie; all three may be one buffer.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// Buffer and layout of the H query heads.
+    pub q: (&'a [f32], Layout),
+    /// Buffer and layout of the G key heads.
+    pub k: (&'a [f32], Layout),
+    /// Buffer and layout of the G value heads.
+    pub v: (&'a [f32], Layout),
+}
+
+/// One (sequence, head) pair and what it needs to find its rows.
+#[derive(Clone, Copy)]
+pub(super) struct Task {
+    pub(super) size: Size,
+    pub(super) options: Options,
+    pub(super) batch: usize,
+    pub(super) head: usize,
+}
+
+/// A block: query rows `first..first + rows` and keys `key..key + keys`, as many as its last row sees.
+#[derive(Clone, Copy)]
+pub(super) struct Block {
+    pub(super) first: usize,
+    pub(super) rows: usize,
+    pub(super) key: usize,
+    pub(super) keys: usize,
+}
+
+impl Task {
+    pub(super) fn kv_head(&self) -> usize {
+        self.head / (self.size.heads / self.size.kv_heads)
+    }
+
+    /// The rows of `head` in a buffer.
+    pub(super) fn place(&self, layout: Layout, head: usize, rows: usize) -> Place {
+        Place {
+            offset: layout.offset + self.batch * layout.batch + head * layout.head,
+            rows,
+            cols: self.size.head_size,
+            row_stride: layout.row,
+            col_stride: 1,
+        }
+    }
+
+    /// The queries' rows of this head in a buffer laid out like q.
+    pub(super) fn queries<'a>(&self, (data, layout): (&'a [f32], Layout)) -> View<'a> {
+        View::strided(data, self.place(layout, self.head, self.size.queries))
+    }
+
+    /// The rows of this head's keys or values.
+    pub(super) fn keys<'a>(&self, (data, layout): (&'a [f32], Layout)) -> View<'a> {
+        View::strided(data, self.place(layout, self.kv_head(), self.size.keys))
+    }
+
+    /// How many keys the query row `row` sees.
+    pub(super) fn visible(&self, row: usize) -> usize {
+        if self.options.causal { self.size.keys - self.size.queries + row + 1 } else { self.size.keys }
+    }
+
+    /// Number of the row (sequence, head, query) among all.
+    pub(super) fn row(&self, row: usize) -> usize {
+        (self.batch * self.size.heads + self.head) * self.size.queries + row
+    }
+
+    /// The block of queries `first..` and keys `key..`, unless it is hidden or there is none.
+    pub(super) fn block(&self, first: usize, key: usize) -> Option<Block> {
+        let rows = QUERIES.min(self.size.queries - first);
+        let seen = self.visible(first + rows - 1);
+        (key < seen).then(|| Block { first, rows, key, keys: KEYS.min(seen - key) })
+    }
+
+    /// How many of the block's keys its row `row` sees.
+    pub(super) fn seen(&self, block: Block, row: usize) -> usize {
+        self.visible(block.first + row).saturating_sub(block.key).min(block.keys)
+    }
+
+    /// The first of the block's rows that sees its key `key`; the block's rows if none does.
+    pub(super) fn first_row(&self, block: Block, key: usize) -> usize {
+        if !self.options.causal {
+            return 0;
+        }
+        let past = self.size.keys - self.size.queries + block.first;
+        (block.key + key).saturating_sub(past).min(block.rows)
+    }
+
+    /// Multiplies the kept entries of a row of the pattern from `key` on by 1/(1 − p) and the dropped ones by 0.
+    pub(super) fn drop_row(&self, row: usize, key: usize, weights: &mut [f32]) {
+        if let Some(dropout) = self.options.dropout {
+            dropout.apply((self.row(row) * self.size.keys + key) as u64, weights);
+        }
+    }
+}
+
+/// Rows of the largest tile that `left` rows fill.
+#[inline(always)]
+pub(super) fn tile_rows<W: Words>(left: usize) -> usize {
+    [W::On::ROWS, 8, 6, 4]
+        .into_iter()
+        .find(|&rows| rows <= left.min(W::On::ROWS) && size::<W>(rows) == rows)
+        .unwrap_or(1)
+}
+
+/// A matrix as the right side of products: panels of one or two registers of columns, each with all rows.
+#[derive(Default)]
+pub(super) struct Panels {
+    words: Aligned,
+    rows: usize,
+    width: usize,
+}
+
+impl Panels {
+    /// Packs `b`.
+    #[inline(always)]
+    pub(super) fn pack<W: Words>(&mut self, b: View<'_>) {
+        let (rows, columns) = (b.rows(), b.columns());
+        let width = if columns > W::On::LANES { 2 * W::On::LANES } else { W::On::LANES };
+        (self.rows, self.width) = (rows, width);
+        let to = self.words.at_least(rows * columns.next_multiple_of(width));
+        let depth = Depth { first: 0, numbers: rows };
+        let mut at = 0;
+        while at < columns {
+            let count = (columns - at).min(width);
+            // SAFETY: the columns lie in the view, and the buffer has `rows` words for each.
+            unsafe { panel::<W>(b, depth, (at, count, width), to.add(at * rows)) };
+            at += count;
+        }
+    }
+
+    /// The words of the panel of column `column`, a multiple of the width, from row `row` on.
+    fn at(&self, row: usize, column: usize) -> *const f32 {
+        self.words.pointer().wrapping_add(column * self.rows + row * self.width)
+    }
+
+    /// `columns` and those up to the end of their panel, where there is something, if not of use.
+    pub(super) fn whole(&self, columns: usize) -> usize {
+        columns.next_multiple_of(self.width)
+    }
+}
+
+/// The left side of a product: the address of its first word, and distances between rows and between words.
+#[derive(Clone, Copy)]
+pub(super) struct Left {
+    pub(super) at: *const f32,
+    pub(super) row: usize,
+    pub(super) step: usize,
+}
+
+/// out (+)= scale·left·right for `rows` rows, as many as a tile has, and `columns` columns.
+#[derive(Clone, Copy)]
+pub(super) struct Strip {
+    pub(super) rows: usize,
+    pub(super) words: usize,
+    pub(super) columns: usize,
+    pub(super) scale: f32,
+    pub(super) accumulate: bool,
+}
+
+impl Strip {
+    /// # Safety
+    /// `left` and `right`, from row `from` on, have `words` words; `out`'s rows, `stride` apart, are this task's.
+    #[inline(always)]
+    pub(super) unsafe fn times<W: Words>(
+        self,
+        left: Left,
+        right: &Panels,
+        (from, first): (usize, usize),
+        (out, stride): (*mut f32, usize),
+    ) {
+        let Self { rows, words, columns, scale, accumulate } = self;
+        let mut at = 0;
+        while at < columns {
+            let count = (columns - at).min(right.width);
+            let out = out.wrapping_add(at);
+            let b = right.at(from, first + at);
+            let operands = Operands { words, a: left.at, a_row: left.row, a_step: left.step, b };
+            let mut addends = [None; 3];
+            if accumulate {
+                addends[0] = Some((out.cast_const(), stride));
+            }
+            let target = Target { out: (out, stride), rows, columns: count, scale, addends };
+            // SAFETY: the same contract.
+            unsafe {
+                if right.width == W::On::LANES {
+                    tile::<W, 1>(operands, target);
+                } else {
+                    tile::<W, 2>(operands, target);
+                }
+            }
+            at += count;
+        }
+    }
+}
+
+/// The address of a row of `place` in a shared buffer, whose end was checked.
+pub(super) fn row_of(out: Shared, place: Place, row: usize) -> *mut f32 {
+    out.at(place.offset + row * place.row_stride)
+}

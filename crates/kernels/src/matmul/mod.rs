@@ -1,0 +1,288 @@
+//! Matrix products over strided views, in f32 or with operands rounded to bf16; sums are always f32.
+//!
+//! A block of B is packed into panels, then for every few rows of A (packed too, where they cannot be read as they
+//! lie) the tile sums along the inner side in registers. Every element is summed in the order of the inner side,
+//! in pieces of [`DEPTH`] words, however the work is split: the result depends on the level and the precision only.
+//!
+//! # Source
+//! Goto & van de Geijn 2008, "Anatomy of high-performance matrix multiplication", with B's panels streamed from
+//! the second cache and A's rows kept in the first.
+
+pub(crate) mod lanes;
+pub(crate) mod pack;
+pub(crate) mod tile;
+mod view;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86;
+
+pub(crate) use view::Place;
+pub use view::View;
+
+use crate::parallel::{Shared, ranges, threads};
+use crate::simd::{Level, level};
+use lanes::{Exact, Lanes, Rounded, Words};
+use pack::{Aligned, Depth, LINE};
+use std::cell::RefCell;
+use tile::{Operands, Target, size, tile};
+
+/// Words of the inner side summed before the results are written.
+const DEPTH: usize = 384;
+/// Columns of B packed at a time.
+const COLUMNS: usize = 384;
+
+/// How exactly the operands of a product are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// As they are.
+    #[default]
+    F32,
+    /// Rounded to bf16, multiplied and summed in f32.
+    Bf16,
+}
+
+/// What a product does besides multiplying: out = scale·a·b + (out) + (bias) + (residual).
+#[derive(Clone, Copy)]
+pub struct Edge<'a> {
+    /// Factor on the product.
+    pub scale: f32,
+    /// The destination's old values are added.
+    pub accumulate: bool,
+    /// Added to every row, one value a column.
+    pub bias: Option<&'a [f32]>,
+    /// Added element by element.
+    pub residual: Option<View<'a>>,
+    /// Precision of a and b.
+    pub precision: Precision,
+}
+
+impl Default for Edge<'_> {
+    fn default() -> Self {
+        Self { scale: 1.0, accumulate: false, bias: None, residual: None, precision: Precision::F32 }
+    }
+}
+
+impl Edge<'_> {
+    /// Adds the product to what is there.
+    pub fn accumulate() -> Self {
+        Self { accumulate: true, ..Self::default() }
+    }
+}
+
+/// `out = edge(a·b)` for a row-major `out`, on all threads; each takes a part of the longer side.
+///
+/// # Shapes
+/// `a` `(M, K)`, `b` `(K, N)`, `out` `(M, N)`.
+pub fn matmul(out: &mut [f32], edge: Edge<'_>, a: View<'_>, b: View<'_>) {
+    let (rows, columns) = (a.rows(), b.columns());
+    let place = Place { offset: 0, rows, cols: columns, row_stride: columns, col_stride: 1 };
+    let out = Shared::new(out);
+    if threads() == 1 {
+        return product(out, place, edge, a, b);
+    }
+    // pieces end where a tile does
+    let (long, grain) = if rows >= columns { (rows, 12) } else { (columns, 32) };
+    ranges(long.div_ceil(grain), 1, |part| {
+        let part = part.start * grain..(part.end * grain).min(long);
+        if rows >= columns {
+            let residual = edge.residual.map(|residual| residual.some_rows(part.clone()));
+            product(out, place.some_rows(part.clone()), Edge { residual, ..edge }, a.some_rows(part), b);
+        } else {
+            let residual = edge.residual.map(|residual| residual.t().some_rows(part.clone()).t());
+            let bias = edge.bias.map(|bias| &bias[part.clone()]);
+            let b = b.t().some_rows(part.clone()).t();
+            product(out, place.t().some_rows(part).t(), Edge { residual, bias, ..edge }, a, b);
+        }
+    });
+}
+
+/// As [`matmul`], on this thread, into a place of a buffer that other tasks write elsewhere at the same time.
+pub(crate) fn product(out: Shared, place: Place, edge: Edge<'_>, a: View<'_>, b: View<'_>) {
+    assert_eq!(a.columns(), b.rows(), "inner sizes of a product");
+    assert_eq!((place.rows, place.cols), (a.rows(), b.columns()), "size of a product");
+    assert!(place.end() <= out.len(), "product ends at {} in {} values", place.end(), out.len());
+    assert!(place.cols < 2 || place.col_stride == 1, "rows of a product are contiguous");
+    if let Some(bias) = edge.bias {
+        assert_eq!(bias.len(), place.cols, "length of a bias");
+    }
+    if let Some(residual) = edge.residual {
+        assert_eq!((residual.rows(), residual.columns()), (place.rows, place.cols), "size of a residual");
+        assert!(
+            residual.columns() < 2 || residual.place.col_stride == 1,
+            "rows of a residual are contiguous"
+        );
+    }
+    if place.rows == 0 || place.cols == 0 {
+        return;
+    }
+    let job = Job { out, place, edge, a: a.readable(), b: b.t().readable().t() };
+    dispatch(&job);
+}
+
+/// A product whose sizes agree.
+struct Job<'a> {
+    out: Shared,
+    place: Place,
+    edge: Edge<'a>,
+    a: View<'a>,
+    b: View<'a>,
+}
+
+/// Calls `$run::<$words<L>>` compiled for the level in use, L being its registers.
+macro_rules! by_level {
+    ($words:ident, $run:ident($($arg:ident: $ty:ty),* $(,)?)) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            fn avx512($($arg: $ty),*) {
+                $run::<$words<$crate::matmul::x86::Avx512>>($($arg),*);
+            }
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2($($arg: $ty),*) {
+                $run::<$words<$crate::matmul::x86::Avx2>>($($arg),*);
+            }
+            match $crate::simd::level() {
+                // SAFETY: `level` is never above what was detected on this processor.
+                Level::Avx512 | Level::Avx512Bf16 => unsafe { avx512($($arg),*) },
+                // SAFETY: as above.
+                Level::Avx2 => unsafe { avx2($($arg),*) },
+                Level::Portable => $run::<$words<$crate::matmul::lanes::Portable>>($($arg),*),
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        $run::<$words<$crate::matmul::lanes::Portable>>($($arg),*);
+    }};
+}
+pub(crate) use by_level;
+
+#[expect(unsafe_code, reason = "calls a function compiled for instructions that were detected")]
+fn dispatch(job: &Job<'_>) {
+    if job.edge.precision == Precision::F32 {
+        by_level!(Exact, run(job: &Job<'_>));
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512bf16")]
+        fn pairs(job: &Job<'_>) {
+            run::<x86::Pairs>(job);
+        }
+        if level() == Level::Avx512Bf16 {
+            // SAFETY: `level` is never above what was detected on this processor.
+            return unsafe { pairs(job) };
+        }
+    }
+    by_level!(Rounded, run(job: &Job<'_>));
+}
+
+thread_local! {
+    /// Packed rows of A and panels of B.
+    static PACKED: RefCell<(Aligned, Aligned)> = RefCell::default();
+}
+
+/// The blocks: columns of B, then its depth, then rows of A.
+///
+/// No closure here or below: what is in one may be compiled without the level's instructions.
+#[inline(always)]
+fn run<W: Words>(job: &Job<'_>) {
+    let (mut packed_a, mut packed_b) = PACKED.take();
+    let tile_a = packed_a.at_least(DEPTH * LINE);
+    let panels = packed_b.at_least((COLUMNS + 2 * LINE) * DEPTH);
+    let inner = job.a.columns();
+    let mut column = 0;
+    while column < job.place.cols {
+        let columns = COLUMNS.min(job.place.cols - column);
+        let mut first = 0;
+        loop {
+            let depth = Depth { first, numbers: (inner - first).min(DEPTH * W::PER_WORD) };
+            pack_panels::<W>(job.b, depth, (column, columns), panels);
+            block::<W>(job, depth, (column, columns), tile_a, panels);
+            first += depth.numbers;
+            if first >= inner {
+                break;
+            }
+        }
+        column += columns;
+    }
+    PACKED.set((packed_a, packed_b));
+}
+
+/// Columns of the panel that begins `left` columns before the end, and its width: two registers, or one if that is
+/// enough.
+#[inline(always)]
+fn panel_of<W: Words>(left: usize) -> (usize, usize) {
+    let lanes = W::On::LANES;
+    (left.min(2 * lanes), if left <= lanes { lanes } else { 2 * lanes })
+}
+
+#[inline(always)]
+#[expect(unsafe_code, reason = "fills the packing buffer")]
+fn pack_panels<W: Words>(b: View<'_>, depth: Depth, (column, columns): (usize, usize), panels: *mut f32) {
+    let mut at = 0;
+    while at < columns {
+        let (count, width) = panel_of::<W>(columns - at);
+        // SAFETY: the columns lie in the view, and the buffer has a panel of `DEPTH` words for every column.
+        unsafe {
+            let to = panels.add(at * depth.words::<W>());
+            pack::panel::<W>(b, depth, (column + at, count, width), to);
+        }
+        at += count;
+    }
+}
+
+/// All rows of A times the packed panels.
+#[inline(always)]
+#[expect(unsafe_code, reason = "hands pointers to the tile")]
+fn block<W: Words>(
+    job: &Job<'_>,
+    depth: Depth,
+    (column, columns): (usize, usize),
+    tile_a: *mut f32,
+    panels: *const f32,
+) {
+    let Edge { scale, accumulate, bias, residual, .. } = job.edge;
+    let (words, stride) = (depth.words::<W>(), job.place.row_stride);
+    for row in (0..job.place.rows).step_by(W::On::ROWS) {
+        let rows = W::On::ROWS.min(job.place.rows - row);
+        let in_place = W::IN_PLACE && job.a.place.col_stride == 1 && size::<W>(rows) == rows;
+        let (a, (a_row, a_step)) = if in_place {
+            (job.a.at(row, depth.first), (job.a.place.row_stride, 1))
+        } else {
+            // SAFETY: the rows lie in the view, and the buffer holds `DEPTH` lines.
+            unsafe { pack::rows::<W>(job.a, depth, (row, rows), tile_a) };
+            (tile_a.cast_const(), pack::a_strides::<W>(job.a))
+        };
+        let mut at = 0;
+        while at < columns {
+            let (count, width) = panel_of::<W>(columns - at);
+            let out = job.out.at(job.place.offset + row * stride + column + at);
+            let mut addends = [None; 3];
+            if depth.first > 0 || accumulate {
+                addends[0] = Some((out.cast_const(), stride));
+            }
+            if depth.first == 0 {
+                if let Some(bias) = bias {
+                    addends[1] = Some((bias[column + at..].as_ptr(), 0));
+                }
+                if let Some(from) = residual {
+                    addends[2] = Some((from.at(row, column + at), from.place.row_stride));
+                }
+            }
+            let b = panels.wrapping_add(at * words);
+            let operands = Operands { words, a, a_row, a_step, b };
+            let target = Target { out: (out, stride), rows, columns: count, scale, addends };
+            // SAFETY: all sizes were checked by `product`, the level by `dispatch`, and no other task writes
+            // these elements, which is the contract of `Shared`.
+            unsafe {
+                if width == W::On::LANES {
+                    tile::<W, 1>(operands, target);
+                } else {
+                    tile::<W, 2>(operands, target);
+                }
+            }
+            at += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
