@@ -12,8 +12,12 @@ use pulp::{Arch, Simd, WithSimd};
 /// Weights that are worth handing to another thread: 64 KiB, two microseconds.
 const LEAST: usize = 1 << 14;
 
-/// Rows of x that share one reading of a row of W from the first cache.
+/// Rows of x, and rows of W, whose products are made together: so many sums fit in the registers.
 const ROWS: usize = 4;
+const COLUMNS: usize = 4;
+
+/// Half of a first cache of 32 KiB.
+const FIRST: usize = 1 << 12;
 
 /// y = x·Wᵀ + b + residual.
 ///
@@ -123,8 +127,6 @@ pub fn attention(
 }
 
 /// All products of the rows of `a`, each read once, with the rows of `b`: `put(row of b, row of a, product)`.
-///
-/// The rows of `a` are taken one by one: processors read ahead in a single stream, but not in two side by side.
 struct Products<'a, P> {
     width: usize,
     a: &'a [f32],
@@ -141,18 +143,27 @@ impl<P: FnMut(usize, usize, f32)> WithSimd for Products<'_, P> {
         // known beforehand, one row of b costs least
         if b.len() == width {
             for (column, a) in a.chunks_exact(width).enumerate() {
-                self.with_row::<S, 1>(simd, (0, column), a, b);
+                self.tile::<S, 1, 1>(simd, (0, column), a, b);
             }
             return;
         }
-        for (column, a) in a.chunks_exact(width).enumerate() {
-            for (block, b) in b.chunks(ROWS * width).enumerate() {
-                let place = (block * ROWS, column);
-                match b.len() / width {
-                    1 => self.with_row::<S, 1>(simd, place, a, b),
-                    2 => self.with_row::<S, 2>(simd, place, a, b),
-                    3 => self.with_row::<S, 3>(simd, place, a, b),
-                    _ => self.with_row::<S, ROWS>(simd, place, a, b),
+        // beside a row of `a` that comes from memory, as many of b as half the first cache holds
+        let together = (FIRST / width).clamp(1, ROWS);
+        let (first, rest) = b.split_at(b.len().min(together * width));
+        for (group, a) in a.chunks(COLUMNS * width).enumerate() {
+            // the first rows of b bring those of `a` into the cache one by one: processors read ahead in a single
+            // stream, but not in several side by side
+            for (at, a) in a.chunks_exact(width).enumerate() {
+                self.across::<S, 1>(simd, (0, group * COLUMNS + at), a, first);
+            }
+            for (block, b) in rest.chunks(ROWS * width).enumerate() {
+                let place = (together + block * ROWS, group * COLUMNS);
+                if a.len() == COLUMNS * width {
+                    self.across::<S, COLUMNS>(simd, place, a, b);
+                    continue;
+                }
+                for (at, a) in a.chunks_exact(width).enumerate() {
+                    self.across::<S, 1>(simd, (place.0, place.1 + at), a, b);
                 }
             }
         }
@@ -160,54 +171,56 @@ impl<P: FnMut(usize, usize, f32)> WithSimd for Products<'_, P> {
 }
 
 impl<P: FnMut(usize, usize, f32)> Products<'_, P> {
-    /// The products of one row `a` with M rows of `b`, each with the same order of sums whatever M is.
+    /// The products of N rows of `a` with up to [`ROWS`] rows of `b`.
     #[inline(always)]
-    fn with_row<S: Simd, const M: usize>(
+    fn across<S: Simd, const N: usize>(&mut self, simd: S, place: (usize, usize), a: &[f32], b: &[f32]) {
+        match b.len() / self.width {
+            1 => self.tile::<S, N, 1>(simd, place, a, b),
+            2 => self.tile::<S, N, 2>(simd, place, a, b),
+            3 => self.tile::<S, N, 3>(simd, place, a, b),
+            _ => self.tile::<S, N, ROWS>(simd, place, a, b),
+        }
+    }
+
+    /// The products of N rows of `a` with M rows of `b`, each with the same order of sums whatever N and M are.
+    #[inline(always)]
+    fn tile<S: Simd, const N: usize, const M: usize>(
         &mut self,
         simd: S,
         (row, column): (usize, usize),
         a: &[f32],
         b: &[f32],
     ) {
-        let a = split::<S>(a);
-        let mut rows = [split::<S>(&b[..self.width]); M];
-        for m in 1..M {
-            rows[m] = split::<S>(&b[m * self.width..(m + 1) * self.width]);
+        let (a, rest_a) = split::<S, N>(a, self.width);
+        let (b, rest_b) = split::<S, M>(b, self.width);
+        let mut sums = [[simd.splat_f32s(0.0); M]; N];
+        for step in 0..a[0].len() {
+            for n in 0..N {
+                for m in 0..M {
+                    sums[n][m] = simd.mul_add_e_f32s(a[n][step], b[m][step], sums[n][m]);
+                }
+            }
         }
-        // two sums for each product, so that one addition need not wait for the last
-        let (mut even, mut odd) = ([simd.splat_f32s(0.0); M], [simd.splat_f32s(0.0); M]);
-        for (step, a) in a.pairs.iter().enumerate() {
+        for n in 0..N {
             for m in 0..M {
-                even[m] = simd.mul_add_e_f32s(a[0], rows[m].pairs[step][0], even[m]);
-                odd[m] = simd.mul_add_e_f32s(a[1], rows[m].pairs[step][1], odd[m]);
+                let mut total = simd.reduce_sum_f32s(sums[n][m]);
+                for (a, b) in rest_a[n].iter().zip(rest_b[m]) {
+                    total += a * b;
+                }
+                (self.put)(row + m, column + n, total);
             }
-        }
-        for m in 0..M {
-            for (a, b) in a.single.iter().zip(rows[m].single) {
-                even[m] = simd.mul_add_e_f32s(*a, *b, even[m]);
-            }
-            let mut total = simd.reduce_sum_f32s(simd.add_f32s(even[m], odd[m]));
-            for (a, b) in a.rest.iter().zip(rows[m].rest) {
-                total += a * b;
-            }
-            (self.put)(row + m, column, total);
         }
     }
 }
 
-/// A row as pairs of vectors, the vector left where their number is odd, and what fills none.
-#[derive(Clone, Copy)]
-struct Row<'a, S: Simd> {
-    pairs: &'a [[S::f32s; 2]],
-    single: &'a [S::f32s],
-    rest: &'a [f32],
-}
-
+/// The first N rows as vectors, and what fills none.
 #[inline(always)]
-fn split<S: Simd>(row: &[f32]) -> Row<'_, S> {
-    let (vectors, rest) = S::as_simd_f32s(row);
-    let (pairs, single) = vectors.as_chunks();
-    Row { pairs, single, rest }
+fn split<S: Simd, const N: usize>(rows: &[f32], width: usize) -> ([&[S::f32s]; N], [&[f32]; N]) {
+    let (mut vectors, mut rest) = ([&[][..]; N], [&[][..]; N]);
+    for n in 0..N {
+        (vectors[n], rest[n]) = S::as_simd_f32s(&rows[n * width..(n + 1) * width]);
+    }
+    (vectors, rest)
 }
 
 /// out = Σ over the rows of weight·row.

@@ -4,8 +4,8 @@ use crate::decode;
 use crate::error::check_size;
 use crate::matmul::{Edge, Precision, View, matmul};
 use crate::op::{host, output, rows_and_width, tensor, values};
-use crate::parallel::{Shared, ranges};
-use crate::simd::{add_assign, add_rows};
+use crate::parallel::{each, share};
+use crate::simd::vectorized;
 use crate::team::Team;
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 
@@ -62,24 +62,48 @@ pub fn backward_weight(size: Size, precision: Precision, dy: &[f32], x: &[f32], 
     matmul(dweight, edge, View::new(dy, rows, outputs).t(), View::new(x, rows, inputs));
 }
 
+/// Columns summed together: as many as stay in registers.
+const COLUMNS: usize = 64;
+
+vectorized! {
+    /// total += Σ over rows of the columns from `first` on, of rows of `width`.
+    fn add_columns(rows: &[f32], width: usize, first: usize, total: &mut [f32]) {
+        for (block, total) in total.chunks_mut(COLUMNS).enumerate() {
+            let columns = first + block * COLUMNS..first + block * COLUMNS + total.len();
+            let mut sums = [0f32; COLUMNS];
+            if let Ok(total) = <&mut [f32; COLUMNS]>::try_from(&mut *total) {
+                for row in rows.chunks_exact(width) {
+                    let row = &row[columns.clone()];
+                    for column in 0..COLUMNS {
+                        sums[column] += row[column];
+                    }
+                }
+                for (total, sum) in total.iter_mut().zip(sums) {
+                    *total += sum;
+                }
+                continue;
+            }
+            for row in rows.chunks_exact(width) {
+                for (sum, value) in sums.iter_mut().zip(&row[columns.clone()]) {
+                    *sum += value;
+                }
+            }
+            for (total, sum) in total.iter_mut().zip(sums) {
+                *total += sum;
+            }
+        }
+    }
+}
+
 /// db += Σ over rows of dy.
 ///
 /// # Shapes
 /// `dy` `(M, N)`, `dbias` `(N)`.
 pub fn backward_bias(dy: &[f32], dbias: &mut [f32]) {
     let outputs = dbias.len();
-    let shared = Shared::new(dbias);
-    ranges(outputs, 64, |columns| {
-        let mut total = vec![0.0; columns.len()];
-        if columns.len() == outputs {
-            add_rows(&mut total, dy);
-        } else {
-            dy.chunks_exact(outputs).for_each(|row| add_assign(&mut total, &row[columns.clone()]));
-        }
-        #[expect(unsafe_code, reason = "tasks own disjoint columns of the bias gradient")]
-        // SAFETY: `ranges` hands out disjoint ranges inside 0..outputs, the length of `dbias`.
-        let own = unsafe { std::slice::from_raw_parts_mut(shared.at(columns.start), columns.len()) };
-        add_assign(own, &total);
+    let piece = share(outputs).next_multiple_of(COLUMNS);
+    each(dbias.chunks_mut(piece).enumerate(), |(index, dbias)| {
+        add_columns(dy, outputs, index * piece, dbias)
     });
 }
 

@@ -216,16 +216,6 @@ vectorized! {
             *a += b;
         }
     }
-
-    /// totalⱼ += Σᵢ rows[i, j], for rows of `total.len()` columns.
-    pub(crate) fn add_rows(total: &mut [f32], rows: &[f32]) {
-        let width = total.len();
-        for row in rows.chunks_exact(width) {
-            for (total, value) in total.iter_mut().zip(row) {
-                *total += value;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -213,7 +213,7 @@ fn by_query<W: Words>(task: &Task, block: Block, left: View<'_>, right: &Panels,
     let mut row = 0;
     while row < block.rows {
         let rows = tile_rows::<W>(block.rows - row);
-        let columns = right.whole(task.seen(block, row + rows - 1));
+        let columns = right.whole::<W>(block.key + task.seen(block, row + rows - 1)) - block.key;
         let left = Left { at: left.at(block.first + row, 0), row: left.place.row_stride, step: 1 };
         let strip = Strip { rows, words: task.size.head_size, columns, scale, accumulate: false };
         // SAFETY: the rows lie in the view, the keys in their panels, and the result is this thread's.

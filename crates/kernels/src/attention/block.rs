@@ -4,7 +4,7 @@
 
 use super::{Layout, Options, Size};
 use crate::matmul::lanes::{Lanes, Words};
-use crate::matmul::pack::{Aligned, Depth, panel};
+use crate::matmul::pack::{Aligned, Depth, panel_of, panels};
 use crate::matmul::tile::{Operands, Target, size, tile};
 use crate::matmul::{Place, View};
 use crate::parallel::Shared;
@@ -119,40 +119,37 @@ pub(super) fn tile_rows<W: Words>(left: usize) -> usize {
         .unwrap_or(1)
 }
 
-/// A matrix as the right side of products: panels of one or two registers of columns, each with all rows.
+/// A matrix as the right side of products: packed panels of columns, each with all rows.
 #[derive(Default)]
 pub(super) struct Panels {
     words: Aligned,
     rows: usize,
-    width: usize,
+    columns: usize,
 }
 
 impl Panels {
     /// Packs `b`.
     #[inline(always)]
     pub(super) fn pack<W: Words>(&mut self, b: View<'_>) {
-        let (rows, columns) = (b.rows(), b.columns());
-        let width = if columns > W::On::LANES { 2 * W::On::LANES } else { W::On::LANES };
-        (self.rows, self.width) = (rows, width);
-        let to = self.words.at_least(rows * columns.next_multiple_of(width));
-        let depth = Depth { first: 0, numbers: rows };
-        let mut at = 0;
-        while at < columns {
-            let count = (columns - at).min(width);
-            // SAFETY: the columns lie in the view, and the buffer has `rows` words for each.
-            unsafe { panel::<W>(b, depth, (at, count, width), to.add(at * rows)) };
-            at += count;
-        }
+        (self.rows, self.columns) = (b.rows(), b.columns());
+        let to = self.words.at_least(b.rows() * self.columns.next_multiple_of(2 * W::On::LANES));
+        let depth = Depth { first: 0, numbers: b.rows() };
+        // SAFETY: the columns lie in the view, and the buffer has `rows` words for each and for those of a panel.
+        unsafe { panels::<W>(b, depth, (0, self.columns), to) };
     }
 
-    /// The words of the panel of column `column`, a multiple of the width, from row `row` on.
-    fn at(&self, row: usize, column: usize) -> *const f32 {
-        self.words.pointer().wrapping_add(column * self.rows + row * self.width)
+    /// Width of the panel that begins at `column`, and its words from row `row` on.
+    #[inline(always)]
+    fn at<W: Words>(&self, row: usize, column: usize) -> (usize, *const f32) {
+        let (_, width) = panel_of::<W>(self.columns - column);
+        (width, self.words.pointer().wrapping_add(column * self.rows + row * width))
     }
 
-    /// `columns` and those up to the end of their panel, where there is something, if not of use.
-    pub(super) fn whole(&self, columns: usize) -> usize {
-        columns.next_multiple_of(self.width)
+    /// `columns`, at least one, and those up to the end of their panel, where there is something, if not of use.
+    #[inline(always)]
+    pub(super) fn whole<W: Words>(&self, columns: usize) -> usize {
+        let first = (columns.max(1) - 1) / (2 * W::On::LANES) * 2 * W::On::LANES;
+        first + panel_of::<W>(self.columns - first).1
     }
 }
 
@@ -188,9 +185,9 @@ impl Strip {
         let Self { rows, words, columns, scale, accumulate } = self;
         let mut at = 0;
         while at < columns {
-            let count = (columns - at).min(right.width);
+            let (width, b) = right.at::<W>(from, first + at);
+            let count = (columns - at).min(width);
             let out = out.wrapping_add(at);
-            let b = right.at(from, first + at);
             let operands = Operands { words, a: left.at, a_row: left.row, a_step: left.step, b };
             let mut addends = [None; 3];
             if accumulate {
@@ -199,7 +196,7 @@ impl Strip {
             let target = Target { out: (out, stride), rows, columns: count, scale, addends };
             // SAFETY: the same contract.
             unsafe {
-                if right.width == W::On::LANES {
+                if width == W::On::LANES {
                     tile::<W, 1>(operands, target);
                 } else {
                     tile::<W, 2>(operands, target);

@@ -110,7 +110,7 @@ fn score<W: Words>(job: &Job<'_>, block: Block, keys: &Panels, weights: *mut f32
     let mut row = 0;
     while row < block.rows {
         let rows = tile_rows::<W>(block.rows - row);
-        let columns = keys.whole(task.seen(block, row + rows - 1));
+        let columns = keys.whole::<W>(block.key + task.seen(block, row + rows - 1)) - block.key;
         let left = Left { at: q.at(block.first + row, 0), row: q.place.row_stride, step: 1 };
         let strip =
             Strip { rows, words: task.size.head_size, columns, scale: task.options.scale, accumulate: false };

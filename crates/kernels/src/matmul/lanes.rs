@@ -20,6 +20,7 @@ pub(crate) trait Lanes {
     unsafe fn splat(value: f32) -> Self::Register;
     unsafe fn load(from: *const f32) -> Self::Register;
     unsafe fn store(to: *mut f32, value: Self::Register);
+    unsafe fn add(a: Self::Register, b: Self::Register) -> Self::Register;
     /// a·b + c.
     unsafe fn multiply_add(a: Self::Register, b: Self::Register, c: Self::Register) -> Self::Register;
 
@@ -148,6 +149,10 @@ impl Lanes for Portable {
     unsafe fn store(to: *mut f32, value: [f32; 4]) {
         // SAFETY: as above.
         unsafe { to.cast::<[f32; 4]>().write_unaligned(value) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|lane| a[lane] + b[lane])
     }
     #[inline(always)]
     unsafe fn multiply_add(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {

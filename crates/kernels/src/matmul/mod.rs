@@ -21,7 +21,7 @@ pub use view::View;
 use crate::parallel::{Shared, ranges, threads};
 use crate::simd::{Level, level};
 use lanes::{Exact, Lanes, Rounded, Words};
-use pack::{Aligned, Depth, LINE};
+use pack::{Aligned, Depth, LINE, TILE, panel_of};
 use std::cell::RefCell;
 use tile::{Operands, Target, size, tile};
 
@@ -29,6 +29,9 @@ use tile::{Operands, Target, size, tile};
 const DEPTH: usize = 384;
 /// Columns of B packed at a time.
 const COLUMNS: usize = 384;
+
+/// Tiles of A that are packed together: where its columns are contiguous, memory is read in long runs.
+const GROUP: usize = 8;
 
 /// How exactly the operands of a product are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -185,7 +188,7 @@ thread_local! {
 #[inline(always)]
 fn run<W: Words>(job: &Job<'_>) {
     let (mut packed_a, mut packed_b) = PACKED.take();
-    let tile_a = packed_a.at_least(DEPTH * LINE);
+    let tiles = packed_a.at_least(GROUP * TILE);
     let panels = packed_b.at_least((COLUMNS + 2 * LINE) * DEPTH);
     let inner = job.a.columns();
     let mut column = 0;
@@ -194,8 +197,12 @@ fn run<W: Words>(job: &Job<'_>) {
         let mut first = 0;
         loop {
             let depth = Depth { first, numbers: (inner - first).min(DEPTH * W::PER_WORD) };
-            pack_panels::<W>(job.b, depth, (column, columns), panels);
-            block::<W>(job, depth, (column, columns), tile_a, panels);
+            #[expect(unsafe_code, reason = "fills the packing buffer")]
+            // SAFETY: the columns lie in the view, and the buffer has `DEPTH` words for each and for those of a panel.
+            unsafe {
+                pack::panels::<W>(job.b, depth, (column, columns), panels);
+            }
+            block::<W>(job, depth, (column, columns), tiles, panels);
             first += depth.numbers;
             if first >= inner {
                 break;
@@ -206,81 +213,84 @@ fn run<W: Words>(job: &Job<'_>) {
     PACKED.set((packed_a, packed_b));
 }
 
-/// Columns of the panel that begins `left` columns before the end, and its width: two registers, or one if that is
-/// enough.
-#[inline(always)]
-fn panel_of<W: Words>(left: usize) -> (usize, usize) {
-    let lanes = W::On::LANES;
-    (left.min(2 * lanes), if left <= lanes { lanes } else { 2 * lanes })
-}
-
+/// All rows of A, a group of tiles at a time, times the packed panels.
 #[inline(always)]
 #[expect(unsafe_code, reason = "fills the packing buffer")]
-fn pack_panels<W: Words>(b: View<'_>, depth: Depth, (column, columns): (usize, usize), panels: *mut f32) {
-    let mut at = 0;
-    while at < columns {
-        let (count, width) = panel_of::<W>(columns - at);
-        // SAFETY: the columns lie in the view, and the buffer has a panel of `DEPTH` words for every column.
-        unsafe {
-            let to = panels.add(at * depth.words::<W>());
-            pack::panel::<W>(b, depth, (column + at, count, width), to);
-        }
-        at += count;
-    }
-}
-
-/// All rows of A times the packed panels.
-#[inline(always)]
-#[expect(unsafe_code, reason = "hands pointers to the tile")]
 fn block<W: Words>(
     job: &Job<'_>,
     depth: Depth,
+    columns: (usize, usize),
+    tiles: *mut f32,
+    panels: *const f32,
+) {
+    let in_place = W::IN_PLACE && job.a.place.col_stride == 1;
+    let mut row = 0;
+    while row < job.place.rows {
+        let rows = (GROUP * W::On::ROWS).min(job.place.rows - row);
+        if !in_place {
+            // SAFETY: the rows lie in the view, and the buffer holds a group of tiles.
+            unsafe { pack::rows::<W>(job.a, depth, (row, rows), tiles) };
+        }
+        let mut nth = 0;
+        while nth < rows {
+            let count = W::On::ROWS.min(rows - nth);
+            let tile = tiles.wrapping_add(nth / W::On::ROWS * TILE);
+            let (mut a, mut strides) = (tile.cast_const(), pack::a_strides::<W>(job.a));
+            if in_place && size::<W>(count) == count {
+                (a, strides) = (job.a.at(row + nth, depth.first), (job.a.place.row_stride, 1));
+            } else if in_place {
+                // SAFETY: as above.
+                unsafe { pack::rows::<W>(job.a, depth, (row + nth, count), tile) };
+            }
+            strip::<W>(job, depth, (row + nth, count), columns, (a, strides), panels);
+            nth += count;
+        }
+        row += rows;
+    }
+}
+
+/// One tile of rows times all packed panels.
+#[inline(always)]
+#[expect(unsafe_code, reason = "hands pointers to the tile")]
+fn strip<W: Words>(
+    job: &Job<'_>,
+    depth: Depth,
+    (row, rows): (usize, usize),
     (column, columns): (usize, usize),
-    tile_a: *mut f32,
+    (a, (a_row, a_step)): (*const f32, (usize, usize)),
     panels: *const f32,
 ) {
     let Edge { scale, accumulate, bias, residual, .. } = job.edge;
     let (words, stride) = (depth.words::<W>(), job.place.row_stride);
-    for row in (0..job.place.rows).step_by(W::On::ROWS) {
-        let rows = W::On::ROWS.min(job.place.rows - row);
-        let in_place = W::IN_PLACE && job.a.place.col_stride == 1 && size::<W>(rows) == rows;
-        let (a, (a_row, a_step)) = if in_place {
-            (job.a.at(row, depth.first), (job.a.place.row_stride, 1))
-        } else {
-            // SAFETY: the rows lie in the view, and the buffer holds `DEPTH` lines.
-            unsafe { pack::rows::<W>(job.a, depth, (row, rows), tile_a) };
-            (tile_a.cast_const(), pack::a_strides::<W>(job.a))
-        };
-        let mut at = 0;
-        while at < columns {
-            let (count, width) = panel_of::<W>(columns - at);
-            let out = job.out.at(job.place.offset + row * stride + column + at);
-            let mut addends = [None; 3];
-            if depth.first > 0 || accumulate {
-                addends[0] = Some((out.cast_const(), stride));
-            }
-            if depth.first == 0 {
-                if let Some(bias) = bias {
-                    addends[1] = Some((bias[column + at..].as_ptr(), 0));
-                }
-                if let Some(from) = residual {
-                    addends[2] = Some((from.at(row, column + at), from.place.row_stride));
-                }
-            }
-            let b = panels.wrapping_add(at * words);
-            let operands = Operands { words, a, a_row, a_step, b };
-            let target = Target { out: (out, stride), rows, columns: count, scale, addends };
-            // SAFETY: all sizes were checked by `product`, the level by `dispatch`, and no other task writes
-            // these elements, which is the contract of `Shared`.
-            unsafe {
-                if width == W::On::LANES {
-                    tile::<W, 1>(operands, target);
-                } else {
-                    tile::<W, 2>(operands, target);
-                }
-            }
-            at += count;
+    let mut at = 0;
+    while at < columns {
+        let (count, width) = panel_of::<W>(columns - at);
+        let out = job.out.at(job.place.offset + row * stride + column + at);
+        let mut addends = [None; 3];
+        if depth.first > 0 || accumulate {
+            addends[0] = Some((out.cast_const(), stride));
         }
+        if depth.first == 0 {
+            if let Some(bias) = bias {
+                addends[1] = Some((bias[column + at..].as_ptr(), 0));
+            }
+            if let Some(from) = residual {
+                addends[2] = Some((from.at(row, column + at), from.place.row_stride));
+            }
+        }
+        let b = panels.wrapping_add(at * words);
+        let operands = Operands { words, a, a_row, a_step, b };
+        let target = Target { out: (out, stride), rows, columns: count, scale, addends };
+        // SAFETY: all sizes were checked by `product`, the level by `dispatch`, and no other task writes
+        // these elements, which is the contract of `Shared`.
+        unsafe {
+            if width == W::On::LANES {
+                tile::<W, 1>(operands, target);
+            } else {
+                tile::<W, 2>(operands, target);
+            }
+        }
+        at += count;
     }
 }
 

@@ -44,77 +44,146 @@ impl Depth {
     }
 }
 
-/// Packs `columns` columns of B from `column` on, at most a tile's: for each word, `width` columns. What stands in
-/// the missing ones is never used.
+/// Columns of the panel that begins `left` columns before the end, and its width: two registers, or one if that is
+/// enough.
+#[inline(always)]
+pub(crate) fn panel_of<W: Words>(left: usize) -> (usize, usize) {
+    let lanes = W::On::LANES;
+    (left.min(2 * lanes), if left <= lanes { lanes } else { 2 * lanes })
+}
+
+/// Packs `columns` columns of B from `column` on into panels: of each, for every word, its columns. The panel that
+/// begins at column c of them stands at c times the words. What stands in missing columns is never used.
 ///
 /// # Safety
-/// The columns and `depth` lie inside `b`; `to` holds `width` columns of words.
+/// The columns and `depth` lie inside `b`; `to` holds that many words for as many columns as whole panels have.
 #[inline(always)]
-pub(crate) unsafe fn panel<W: Words>(
+pub(crate) unsafe fn panels<W: Words>(
     b: View<'_>,
     depth: Depth,
-    (column, columns, width): (usize, usize, usize),
+    (column, columns): (usize, usize),
     to: *mut f32,
 ) {
-    let lanes = W::On::LANES;
-    let mut square = [0f32; LINE * LINE];
-    for at in (0..columns).step_by(lanes) {
-        let count = (columns - at).min(lanes);
-        // SAFETY: the same contract, for `count` of the columns.
-        unsafe {
-            if b.place.col_stride == 1 {
-                let rows = Neighbours { from: (depth.first, column + at), numbers: depth.numbers, count };
-                across::<W>(b, rows, to.add(at), width);
-                continue;
+    let words = depth.words::<W>();
+    // SAFETY: the same contract.
+    unsafe {
+        if b.place.col_stride == 1 {
+            // along the rows, as they lie in memory
+            let mut word = 0;
+            while word < words {
+                let mut at = 0;
+                while at < columns {
+                    let (count, width) = panel_of::<W>(columns - at);
+                    let to = to.add(at * words + word * width);
+                    let numbers = W::PER_WORD.min(depth.numbers - word * W::PER_WORD);
+                    let first = (depth.first + word * W::PER_WORD, column + at);
+                    across::<W>(b, first, (numbers, count.min(W::On::LANES)), to);
+                    if count > W::On::LANES {
+                        let first = (first.0, first.1 + W::On::LANES);
+                        across::<W>(b, first, (numbers, count - W::On::LANES), to.add(W::On::LANES));
+                    }
+                    at += count;
+                }
+                word += 1;
             }
-            let from = b.at(depth.first, column + at);
-            for word in (0..depth.words::<W>()).step_by(lanes) {
-                let numbers = depth.numbers - word * W::PER_WORD;
-                for nth in 0..count {
-                    let from = from.wrapping_add(word * W::PER_WORD + nth * b.place.col_stride);
-                    W::On::store(square.as_mut_ptr().add(nth * lanes), along::<W>(from, numbers));
-                }
-                let to = to.add(word * width + at);
-                if numbers >= lanes * W::PER_WORD {
-                    W::On::transpose(square.as_ptr(), to, width);
-                    continue;
-                }
+            return;
+        }
+        let mut square = [0f32; LINE * LINE];
+        let mut at = 0;
+        while at < columns {
+            let (count, width) = panel_of::<W>(columns - at);
+            let panel = to.add(at * words);
+            let mut lane = 0;
+            while lane < count {
+                let some = (count - lane).min(W::On::LANES);
+                let from = b.at(depth.first, column + at + lane);
+                turned::<W>(from, b.place.col_stride, depth, some, (panel.add(lane), width), &mut square);
+                lane += some;
+            }
+            at += count;
+        }
+    }
+}
+
+/// Packs `count` columns that are `stride` apart and run along the summed side, a square at a time.
+#[inline(always)]
+unsafe fn turned<W: Words>(
+    from: *const f32,
+    stride: usize,
+    depth: Depth,
+    count: usize,
+    (to, width): (*mut f32, usize),
+    square: &mut [f32; LINE * LINE],
+) {
+    let lanes = W::On::LANES;
+    let mut word = 0;
+    // SAFETY: the caller's contract; the square holds the widest level's.
+    unsafe {
+        while word < depth.words::<W>() {
+            let numbers = depth.numbers - word * W::PER_WORD;
+            for nth in 0..count {
+                let from = from.wrapping_add(word * W::PER_WORD + nth * stride);
+                W::On::store(square.as_mut_ptr().add(nth * lanes), along::<W>(from, numbers));
+            }
+            let to = to.add(word * width);
+            if numbers >= lanes * W::PER_WORD {
+                W::On::transpose(square.as_ptr(), to, width);
+            } else {
                 for word in 0..numbers.div_ceil(W::PER_WORD) {
                     for nth in 0..lanes {
                         *to.add(word * width + nth) = square[nth * lanes + word];
                     }
                 }
             }
+            word += lanes;
         }
     }
 }
+
+/// Words of a packed tile of A, whichever way it lies.
+pub(crate) const TILE: usize = DEPTH * LINE;
 
 /// How a packed tile of A lies: from row to row, and from word to word.
 pub(crate) fn a_strides<W: Words>(a: View<'_>) -> (usize, usize) {
     if a.place.col_stride == 1 { (DEPTH, 1) } else { (1, W::On::LANES) }
 }
 
-/// Packs `rows` rows of A from `row` on, at most a tile's, to lie as [`a_strides`] says.
+/// Packs `rows` rows of A from `row` on into tiles that lie as [`a_strides`] says.
 ///
 /// # Safety
-/// The rows and `depth` lie inside `a`; `to` holds a tile of words.
+/// The rows and `depth` lie inside `a`; `to` holds [`TILE`] words for every tile.
 #[inline(always)]
 pub(crate) unsafe fn rows<W: Words>(a: View<'_>, depth: Depth, (row, rows): (usize, usize), to: *mut f32) {
-    let lanes = W::On::LANES;
+    let (lanes, words) = (W::On::LANES, depth.words::<W>());
     // SAFETY: the same contract.
     unsafe {
         if a.place.col_stride == 1 {
             for nth in 0..rows {
-                let from = a.at(row + nth, depth.first);
-                for word in (0..depth.words::<W>()).step_by(lanes) {
+                let (from, tile) = (a.at(row + nth, depth.first), nth / W::On::ROWS);
+                let to = to.add(tile * TILE + nth % W::On::ROWS * DEPTH);
+                let mut word = 0;
+                while word < words {
                     let numbers = depth.numbers - word * W::PER_WORD;
                     let words = along::<W>(from.wrapping_add(word * W::PER_WORD), numbers);
-                    W::On::store(to.add(nth * DEPTH + word), words);
+                    W::On::store(to.add(word), words);
+                    word += lanes;
                 }
             }
-        } else {
-            let columns = Neighbours { from: (depth.first, row), numbers: depth.numbers, count: rows };
-            across::<W>(a.t(), columns, to, lanes);
+            return;
+        }
+        // along the columns, as they lie in memory
+        let a = a.t();
+        let mut word = 0;
+        while word < words {
+            let numbers = W::PER_WORD.min(depth.numbers - word * W::PER_WORD);
+            let (mut nth, mut to) = (0, to.add(word * lanes));
+            while nth < rows {
+                let first = (depth.first + word * W::PER_WORD, row + nth);
+                across::<W>(a, first, (numbers, (rows - nth).min(W::On::ROWS)), to);
+                nth += W::On::ROWS;
+                to = to.wrapping_add(TILE);
+            }
+            word += 1;
         }
     }
 }
@@ -134,35 +203,28 @@ unsafe fn along<W: Words>(from: *const f32, numbers: usize) -> super::lanes::Reg
     }
 }
 
-/// `count` neighbours in each of `numbers` rows of a view.
-struct Neighbours {
-    from: (usize, usize),
-    numbers: usize,
-    count: usize,
-}
-
-/// Writes a register of words for every `PER_WORD` rows, registers `width` apart.
+/// Writes one register of words: of each of `count` neighbours, its number in `numbers` rows from `first` on.
 #[inline(always)]
-unsafe fn across<W: Words>(view: View<'_>, rows: Neighbours, to: *mut f32, width: usize) {
-    let (stride, whole) = (view.place.row_stride, rows.numbers / W::PER_WORD);
-    let from = view.at(rows.from.0, rows.from.1);
+unsafe fn across<W: Words>(
+    view: View<'_>,
+    first: (usize, usize),
+    (numbers, count): (usize, usize),
+    to: *mut f32,
+) {
+    let (from, stride) = (view.at(first.0, first.1), view.place.row_stride);
     // SAFETY: the caller's contract; a register may be read where the buffer goes on; the copy is two registers.
     unsafe {
-        let mut word = 0;
         // the last rows of a buffer may end before a register does
-        while word < whole
-            && view.goes_on((rows.from.0 + (word + 1) * W::PER_WORD - 1, rows.from.1), W::On::LANES)
-        {
-            W::On::store(to.add(word * width), W::across(from.add(word * W::PER_WORD * stride), stride));
-            word += 1;
+        if numbers == W::PER_WORD && view.goes_on((first.0 + numbers - 1, first.1), W::On::LANES) {
+            W::On::store(to, W::across(from, stride));
+            return;
         }
-        for word in word..rows.numbers.div_ceil(W::PER_WORD) {
-            let mut buffer = [0f32; 2 * LINE];
-            for number in 0..W::PER_WORD.min(rows.numbers - word * W::PER_WORD) {
-                let from = from.add((word * W::PER_WORD + number) * stride);
-                std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr().add(number * LINE), rows.count);
+        let mut buffer = [0f32; 2 * LINE];
+        for number in 0..numbers {
+            for nth in 0..count {
+                buffer[number * LINE + nth] = *from.add(number * stride + nth);
             }
-            W::On::store(to.add(word * width), W::across(buffer.as_ptr(), LINE));
         }
+        W::On::store(to, W::across(buffer.as_ptr(), LINE));
     }
 }

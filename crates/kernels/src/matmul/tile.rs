@@ -34,9 +34,6 @@ pub(crate) struct Target {
     pub(crate) addends: [Option<(*const f32, usize)>; 3],
 }
 
-/// Numbers in the widest register.
-const WIDEST: usize = 16;
-
 /// out = scale·A·B + addends for up to `ROWS` rows and `REGISTERS` registers of columns.
 ///
 /// # Safety
@@ -79,50 +76,72 @@ unsafe fn sized<W: Words, const ROWS: usize, const REGISTERS: usize>(operands: O
         W::On::prefetch(out.wrapping_add(row * stride + 16));
     }
     // SAFETY: the contract of `tile`.
-    let sums = unsafe { sums::<W, ROWS, REGISTERS>(operands) };
-    for (row, sums) in sums.iter().enumerate().take(target.rows) {
-        for (register, &sum) in sums.iter().enumerate() {
-            let at = register * W::On::LANES;
-            // SAFETY: the contract of `tile`.
-            unsafe {
-                if at + W::On::LANES <= target.columns {
-                    W::On::store(out.add(row * stride + at), finished::<W::On>(sum, target, row, at));
-                } else {
-                    rest::<W::On>(sum, target, row, at);
-                }
-            }
-        }
-    }
-}
-
-/// The columns from `at` on, which are fewer than a register has, one by one.
-#[inline(always)]
-unsafe fn rest<L: Lanes>(sum: L::Register, target: Target, row: usize, at: usize) {
-    let mut sums = [0f32; WIDEST];
-    // SAFETY: the buffer holds the widest register; otherwise the contract of `tile`.
     unsafe {
-        L::store(sums.as_mut_ptr(), sum);
-        for (column, &sum) in (at..target.columns).zip(&sums) {
-            let mut value = target.scale * sum;
-            for (from, stride) in target.addends.into_iter().flatten() {
-                value += *from.add(row * stride + column);
+        let sums = sums::<W, ROWS, REGISTERS>(operands);
+        match (target.addends, target.columns == REGISTERS * W::On::LANES) {
+            ([None, None, None], true) => write::<W::On, ROWS, REGISTERS, 0>(&sums, target, []),
+            ([Some(one), None, None] | [None, Some(one), None] | [None, None, Some(one)], true) => {
+                write::<W::On, ROWS, REGISTERS, 1>(&sums, target, [one]);
             }
-            *target.out.0.add(row * target.out.1 + column) = value;
+            ([None, Some(one), Some(two)], true) => {
+                write::<W::On, ROWS, REGISTERS, 2>(&sums, target, [one, two]);
+            }
+            _ => {
+                // a copy, so that only this way needs the sums in memory
+                let sums = sums;
+                write_any::<W::On, ROWS, REGISTERS>(&sums, target);
+            }
         }
     }
 }
 
-/// scale·sum + addends for one register of the results.
+/// Writes whole registers; all loops are unrolled, so that the sums stay where they are.
 #[inline(always)]
-unsafe fn finished<L: Lanes>(sum: L::Register, target: Target, row: usize, at: usize) -> L::Register {
+unsafe fn write<L: Lanes, const ROWS: usize, const REGISTERS: usize, const ADDENDS: usize>(
+    sums: &[[L::Register; REGISTERS]; ROWS],
+    target: Target,
+    addends: [(*const f32, usize); ADDENDS],
+) {
+    let (out, stride) = target.out;
     // SAFETY: the contract of `tile`.
     unsafe {
-        let one = L::splat(1.0);
-        let mut value = L::multiply_add(L::splat(target.scale), sum, L::splat(0.0));
-        for (from, stride) in target.addends.into_iter().flatten() {
-            value = L::multiply_add(one, value, L::load(from.add(row * stride + at)));
+        let scale = L::splat(target.scale);
+        for row in 0..ROWS {
+            if row >= target.rows {
+                break;
+            }
+            for register in 0..REGISTERS {
+                let at = register * L::LANES;
+                let mut value = L::splat(0.0);
+                for (from, stride) in addends {
+                    value = L::add(value, L::load(from.wrapping_add(row * stride + at)));
+                }
+                let value = L::multiply_add(scale, sums[row][register], value);
+                L::store(out.wrapping_add(row * stride + at), value);
+            }
         }
-        value
+    }
+}
+
+/// Writes any number of columns, one by one, with any addends.
+#[inline(never)]
+unsafe fn write_any<L: Lanes, const ROWS: usize, const REGISTERS: usize>(
+    sums: &[[L::Register; REGISTERS]; ROWS],
+    target: Target,
+) {
+    let (out, stride) = target.out;
+    for (row, sums) in sums.iter().enumerate().take(target.rows) {
+        // SAFETY: registers are as many f32 as their lanes; otherwise the contract of `tile`.
+        unsafe {
+            let sums = std::slice::from_raw_parts(sums.as_ptr().cast::<f32>(), REGISTERS * L::LANES);
+            for (column, sum) in sums.iter().enumerate().take(target.columns) {
+                let mut value = target.scale * sum;
+                for (from, stride) in target.addends.into_iter().flatten() {
+                    value += *from.add(row * stride + column);
+                }
+                *out.add(row * stride + column) = value;
+            }
+        }
     }
 }
 

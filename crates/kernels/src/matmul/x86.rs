@@ -6,10 +6,10 @@
 
 use super::lanes::{Lanes, Words};
 use std::arch::x86_64::{
-    __m256, __m256bh, __m256i, __m512, __m512bh, __m512i, _MM_HINT_ET0, _mm_prefetch, _mm256_fmadd_ps,
-    _mm256_loadu_ps, _mm256_set1_ps, _mm256_storeu_ps, _mm512_castpd_ps, _mm512_castps_pd,
-    _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh, _mm512_dpbf16_ps,
-    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_or_si512, _mm512_set1_ps, _mm512_setzero_ps,
+    __m256, __m256bh, __m256i, __m512, __m512bh, __m512i, _MM_HINT_ET0, _mm_prefetch, _mm256_add_ps,
+    _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_storeu_ps, _mm512_add_ps, _mm512_castpd_ps,
+    _mm512_castps_pd, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh,
+    _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_or_si512, _mm512_set1_ps, _mm512_setzero_ps,
     _mm512_shuffle_f32x4, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps,
     _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
@@ -37,6 +37,11 @@ impl Lanes for Avx2 {
     unsafe fn store(to: *mut f32, value: __m256) {
         // SAFETY: see the top of this file.
         unsafe { _mm256_storeu_ps(to, value) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: see the top of this file.
+        unsafe { _mm256_add_ps(a, b) }
     }
     #[inline(always)]
     unsafe fn multiply_add(a: __m256, b: __m256, c: __m256) -> __m256 {
@@ -72,6 +77,11 @@ impl Lanes for Avx512 {
     unsafe fn store(to: *mut f32, value: __m512) {
         // SAFETY: see the top of this file.
         unsafe { _mm512_storeu_ps(to, value) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the top of this file.
+        unsafe { _mm512_add_ps(a, b) }
     }
     #[inline(always)]
     unsafe fn multiply_add(a: __m512, b: __m512, c: __m512) -> __m512 {
