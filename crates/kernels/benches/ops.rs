@@ -3,6 +3,8 @@
 //! `cargo bench -p softdict-kernels` runs all, `-- attention` only what has this in its name. Shapes are those of
 //! nanoGPT's example for a CPU: 12 sequences of 64 tokens, 4 heads, width 128.
 
+#![expect(clippy::unwrap_used, reason = "a bench has nobody to report an error to")]
+
 use candle_core::{Device, Result, Tensor, Var};
 use criterion::{Criterion, criterion_group, criterion_main};
 use softdict_kernels::activation::Activation;
@@ -25,8 +27,8 @@ const CLASSES: usize = 65;
 fn variable(dims: &[usize]) -> Var {
     let count: usize = dims.iter().product();
     let values: Vec<f32> = (0..count).map(|i| (i as f32 * 0.618).sin()).collect();
-    let tensor = Tensor::from_vec(values, dims, &Device::Cpu).unwrap_or_else(|error| panic!("{error}"));
-    Var::from_tensor(&tensor).unwrap_or_else(|error| panic!("{error}"))
+    let tensor = Tensor::from_vec(values, dims, &Device::Cpu).unwrap();
+    Var::from_tensor(&tensor).unwrap()
 }
 
 /// Measures `op` on inputs of these shapes, forward alone and forward with backward, both ways.
@@ -39,11 +41,11 @@ fn compare(
     let inputs: Vec<Var> = shapes.iter().map(|dims| variable(dims)).collect();
     let mut group = criterion.benchmark_group(name);
     for (way, ops) in [("fused", Ops::Fused), ("composed", Ops::Reference)] {
-        let forward = || op(ops, &inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let forward = || op(ops, &inputs).unwrap();
         group.bench_function(format!("{way}/forward"), |bencher| bencher.iter(|| black_box(forward())));
         let both = || forward().sum_all().and_then(|sum| sum.backward());
         group.bench_function(format!("{way}/forward and backward"), |bencher| {
-            bencher.iter(|| black_box(both()))
+            bencher.iter(|| black_box(both()));
         });
     }
     group.finish();
@@ -60,7 +62,7 @@ fn operations(criterion: &mut Criterion) {
             ops.norm(Norm { kind, eps: 1e-5 }, &x[0], &x[1], Some(&x[2]))
         });
     }
-    let table = RopeTable::new(TIME, WIDTH / HEADS, 10_000.0).unwrap_or_else(|error| panic!("{error}"));
+    let table = RopeTable::new(TIME, WIDTH / HEADS, 10_000.0).unwrap();
     let table = Arc::new(table);
     compare(criterion, "rope", &[heads], |ops, x| ops.rope(&table, &x[0], 0));
     let options = Options { causal: true, scale: (HEADS as f32 / WIDTH as f32).sqrt(), dropout: None };
@@ -75,7 +77,7 @@ fn operations(criterion: &mut Criterion) {
         ops.embedding(&x[0], &ids, &[BATCH, TIME])
     });
     compare(criterion, "cross-entropy", &[&[BATCH * TIME, CLASSES]], |ops, x| ops.cross_entropy(&x[0], &ids));
-    let dropout = Dropout::new(0.1, 1, 0, 0).unwrap_or_else(|error| panic!("{error}"));
+    let dropout = Dropout::new(0.1, 1, 0, 0).unwrap();
     compare(criterion, "dropout", &[rows], |ops, x| ops.dropout(dropout, &x[0]));
 }
 

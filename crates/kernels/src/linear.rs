@@ -103,7 +103,7 @@ pub fn backward_bias(dy: &[f32], dbias: &mut [f32]) {
     let outputs = dbias.len();
     let piece = share(outputs).next_multiple_of(COLUMNS);
     each(dbias.chunks_mut(piece).enumerate(), |(index, dbias)| {
-        add_columns(dy, outputs, index * piece, dbias)
+        add_columns(dy, outputs, index * piece, dbias);
     });
 }
 

@@ -81,6 +81,8 @@ thread_local! {
 ///
 /// # Shapes
 /// `saved` as forward left it; the gradients as their layouts say.
+/// # Panics
+/// When a buffer is shorter than its layout says.
 pub fn backward(
     size: Size,
     options: Options,

@@ -50,6 +50,8 @@ thread_local! {
 ///
 /// # Shapes
 /// `inputs` as their layouts say, `out` like q by `out_layout`, `log_sum_exp` `(B, H, T)`.
+/// # Panics
+/// When a buffer is shorter than its layout says.
 pub fn forward(
     size: Size,
     options: Options,

@@ -93,7 +93,7 @@ pub fn matmul(out: &mut [f32], edge: Edge<'_>, a: View<'_>, b: View<'_>) {
             let residual = edge.residual.map(|residual| residual.t().some_rows(part.clone()).t());
             let bias = edge.bias.map(|bias| &bias[part.clone()]);
             let b = b.t().some_rows(part.clone()).t();
-            product(out, place.t().some_rows(part).t(), Edge { residual, bias, ..edge }, a, b);
+            product(out, place.t().some_rows(part).t(), Edge { bias, residual, ..edge }, a, b);
         }
     });
 }

@@ -86,11 +86,7 @@ unsafe fn sized<W: Words, const ROWS: usize, const REGISTERS: usize>(operands: O
             ([None, Some(one), Some(two)], true) => {
                 write::<W::On, ROWS, REGISTERS, 2>(&sums, target, [one, two]);
             }
-            _ => {
-                // a copy, so that only this way needs the sums in memory
-                let sums = sums;
-                write_any::<W::On, ROWS, REGISTERS>(&sums, target);
-            }
+            _ => write_any::<W::On, ROWS, REGISTERS>(sums, target),
         }
     }
 }
@@ -106,27 +102,28 @@ unsafe fn write<L: Lanes, const ROWS: usize, const REGISTERS: usize, const ADDEN
     // SAFETY: the contract of `tile`.
     unsafe {
         let scale = L::splat(target.scale);
-        for row in 0..ROWS {
+        for (row, sums) in sums.iter().enumerate() {
             if row >= target.rows {
                 break;
             }
-            for register in 0..REGISTERS {
+            for (register, &sum) in sums.iter().enumerate() {
                 let at = register * L::LANES;
                 let mut value = L::splat(0.0);
                 for (from, stride) in addends {
                     value = L::add(value, L::load(from.wrapping_add(row * stride + at)));
                 }
-                let value = L::multiply_add(scale, sums[row][register], value);
+                let value = L::multiply_add(scale, sum, value);
                 L::store(out.wrapping_add(row * stride + at), value);
             }
         }
     }
 }
 
-/// Writes any number of columns, one by one, with any addends.
+/// Writes any number of columns, one by one, with any addends. The sums come as a copy, so that only this way needs
+/// them in memory.
 #[inline(never)]
 unsafe fn write_any<L: Lanes, const ROWS: usize, const REGISTERS: usize>(
-    sums: &[[L::Register; REGISTERS]; ROWS],
+    sums: [[L::Register; REGISTERS]; ROWS],
     target: Target,
 ) {
     let (out, stride) = target.out;
