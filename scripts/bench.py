@@ -3,76 +3,74 @@
 
 Needs `cargo build --release` and torch (pip install torch). Run it on an idle machine:
 
-    scripts/bench.py [--work A|B] [--rounds 5] [--steps N] [--compile] [--dtype bf16]
+    scripts/bench.py [--work A]... [--rounds 5] [--dtype bf16] [--compile]
 
-Both programs train the same block on the same work (A: 4 layers, 4 heads, width 128, context 64, batch 12; B: 6, 6, 384, 256,
-batch 16; vocabulary 65), forward, backward, clipping and AdamW. softdict's rate is the median of its metrics.jsonl.
+Both programs train the same block on the same work (`softdict bench --help` names them), forward, backward, clipping and
+AdamW, on random tokens; each figure is the median of a process's steps. One line of JSON a work.
 """
-import argparse, datetime, json, os, pathlib, platform, statistics, subprocess, sys, tempfile
+import argparse, datetime, json, os, pathlib, statistics, subprocess, sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+SMALL = dict(layers=2, heads=4, width=128, batch=1)
 WORKS = {
     "A": dict(layers=4, heads=4, width=128, context=64, batch=12),
     "B": dict(layers=6, heads=6, width=384, context=256, batch=16),
+    "C": dict(layers=12, heads=12, width=768, context=1024, batch=1, vocab=50304),
+    "D256": dict(SMALL, context=256),
+    "D1024": dict(SMALL, context=1024),
+    "D4096": dict(SMALL, context=4096),
+    "D16384": dict(SMALL, context=16384),
 }
-STEPS = {"A": 300, "B": 12}
+# PyTorch's timed steps: about as many seconds as softdict takes
+ITERS = {"A": 75, "B": 5, "C": 5, "D256": 200, "D1024": 75, "D4096": 15, "D16384": 5}
 
 
-def softdict(work, steps, folder):
-    """Tokens per second of one run: the median over its lines of progress, the first left out."""
-    sets = [f"model.{key}={work[key]}" for key in ("layers", "heads", "width", "context")]
-    every = max(1, steps // 10)
-    sets += [f"train.batch={work['batch']}", f"train.steps={steps}", f"train.log_every={every}", "train.warmup_steps=1",
-             f"train.eval_every={steps}", "data.val_fraction=0", "tokenizer.kind=char"]
-    command = [ROOT / "target/release/softdict", "train", folder / "text.txt", "--out", folder / "run", "--overwrite"]
-    for value in sets:
-        command += ["--set", value]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    lines = [json.loads(line) for line in open(folder / "run/metrics.jsonl")]
-    rates = [line["tokens_per_second"] for line in lines if line["event"] == "step"][1:]
-    return statistics.median(rates)
+def run(command):
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(output[output.index("{"):])
 
 
-def pytorch(work, iters, extra):
-    command = [sys.executable, ROOT / "scripts/torch_peer.py", "--iters", str(iters)] + extra
-    for key, value in work.items():
+def softdict(work, dtype):
+    report = run([ROOT / "target/release/softdict", "bench", "--work", work, "--dtype", dtype, "--json"])
+    return report | report["training"][0]
+
+
+def pytorch(work, dtype, extra):
+    command = [sys.executable, ROOT / "scripts/torch_peer.py", "--iters", str(ITERS[work]), "--dtype", dtype] + extra
+    for key, value in WORKS[work].items():
         command += [f"--{key}", str(value)]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(out.splitlines()[-1])
+    return run(command)
+
+
+def compare(work, args):
+    extra = ["--compile"] if args.compile else []
+    ours, theirs = [], []
+    for _ in range(args.rounds):
+        ours.append(softdict(work, args.dtype))
+        theirs.append(pytorch(work, args.dtype, extra))
+    ratios = sorted(b["milliseconds"] / a["milliseconds"] for a, b in zip(ours, theirs))
+    median = lambda runs, key: round(statistics.median(run[key] for run in runs), 2)
+    print(json.dumps(dict(
+        date=datetime.date.today().isoformat(), work=work, dtype=args.dtype, compile=args.compile, rounds=args.rounds,
+        cpu=ours[0]["cpu"], threads=ours[0]["threads"], softdict=ours[0]["version"], torch=theirs[0]["torch"],
+        softdict_milliseconds=median(ours, "milliseconds"), pytorch_milliseconds=median(theirs, "milliseconds"),
+        softdict_gflops=median(ours, "gflops"), pytorch_gflops=median(theirs, "gflops"),
+        softdict_mib=median(ours, "peak_mib"), pytorch_mib=median(theirs, "peak_mib"),
+        ratio=round(statistics.median(ratios), 3), ratios=[round(ratio, 3) for ratio in ratios])), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--work", choices=WORKS, default="A")
+    parser.add_argument("--work", choices=WORKS, action="append")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     args = parser.parse_args()
-    work, steps = WORKS[args.work], args.steps or STEPS[args.work]
-    extra = ["--dtype", args.dtype] + (["--compile"] if args.compile else [])
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"warning: the machine is not idle (load {load:.1f})", file=sys.stderr)
-    ours, theirs, versions = [], [], {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        # 65 different characters, as tinyshakespeare has; what they say does not matter for speed
-        characters = [chr(33 + i) for i in range(65)]
-        (folder / "text.txt").write_text("".join(characters[(i * i * 31 + i * 7) % 65] for i in range(200_000)) + "".join(characters))
-        for _ in range(args.rounds):
-            ours.append(softdict(work, steps, folder))
-            versions = pytorch(work, max(5, steps // 4), extra)
-            theirs.append(versions["tokens_per_second"])
-    ratios = [a / b for a, b in zip(ours, theirs)]
-    tokens = work["batch"] * work["context"]
-    print(json.dumps(dict(
-        date=datetime.date.today().isoformat(), work=args.work, rounds=args.rounds, cpu=platform.processor() or platform.machine(),
-        threads=os.cpu_count(), torch=versions["torch"], compile=args.compile, dtype=args.dtype,
-        softdict_tokens_per_second=round(statistics.median(ours)), pytorch_tokens_per_second=round(statistics.median(theirs)),
-        softdict_milliseconds=round(tokens / statistics.median(ours) * 1e3, 2),
-        pytorch_milliseconds=round(tokens / statistics.median(theirs) * 1e3, 2),
-        ratio=round(statistics.median(ratios), 3), ratios=[round(ratio, 3) for ratio in sorted(ratios)])))
+    for work in args.work or ["A", "B"]:
+        compare(work, args)
 
 
 if __name__ == "__main__":

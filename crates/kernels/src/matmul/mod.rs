@@ -2,7 +2,7 @@
 //!
 //! A block of B is packed into panels, then for every few rows of A (packed too, where they cannot be read as they
 //! lie) the tile sums along the inner side in registers. Every element is summed in the order of the inner side,
-//! in pieces of [`DEPTH`] words, however the work is split: the result depends on the level and the precision only.
+//! in pieces of `DEPTH` words, however the work is split: the result depends on the level and the precision only.
 //!
 //! # Source
 //! Goto & van de Geijn 2008, "Anatomy of high-performance matrix multiplication", with B's panels streamed from
