@@ -3,6 +3,7 @@
 //! Each test has a folder of its own and trains models that take a moment. `support` runs the binary.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
+mod bench;
 mod checkpoint;
 mod configs;
 mod faults;
