@@ -53,48 +53,46 @@ impl Report {
 
     fn text(&self) -> String {
         let cpu = self.cpu.as_deref().unwrap_or("unknown CPU");
-        let mut text = format!(
-            "softdict {} on {cpu}, {} threads, {}\n\n",
+        let mut lines = vec![format!(
+            "softdict {} on {cpu}, {} threads, {}",
             self.version, self.threads, self.instructions
-        );
+        )];
+        lines.push(String::new());
         if let Some(peaks) = &self.peaks {
-            text += &format!(
-                "peaks      products f32    {:6.1} GFLOP/s\n           products bf16   {:6.1} GFLOP/s\n           \
-                 reading memory  {:6.1} GB/s\n\n",
-                peaks.f32_gflops, peaks.bf16_gflops, peaks.memory_gb_per_second
-            );
+            lines.push(format!("peak       products f32   {:7.1} GFLOP/s", peaks.f32_gflops));
+            lines.push(format!("peak       products bf16  {:7.1} GFLOP/s", peaks.bf16_gflops));
+            lines.push(format!("peak       reading memory {:7.1} GB/s", peaks.memory_gb_per_second));
         }
-        for line in &self.training {
-            let dtype = if line.dtype == Dtype::F32 { "f32" } else { "bf16" };
-            text += &format!(
-                "training   {:7} {dtype:5} {:9.2} ms a step {:>9} tokens/s {:7.1} GFLOP/s{}\n",
-                line.work,
-                line.milliseconds,
-                output::grouped(line.tokens_per_second as u64),
-                line.gflops,
-                share(line.share_of_peak)
-            );
-        }
-        for line in &self.sampling {
-            text += &format!(
-                "sampling   {:7} {} at once {:>9} tokens/s{}\n",
-                line.work,
-                line.samples,
-                output::grouped(line.tokens_per_second as u64),
-                share(line.share_of_peak)
-            );
-        }
-        text += "\n";
-        for work in WORKS {
-            if self.training.iter().any(|line| line.work == work.name) {
-                text += &format!("{}: {}\n", work.name, work.shape());
-            }
-        }
+        lines.extend(self.training.iter().map(Training::line));
+        lines.extend(self.sampling.iter().map(Sampling::line));
+        lines.push(String::new());
+        let timed = |work: &&Work| self.training.iter().any(|line| line.work == work.name);
+        lines.extend(WORKS.iter().filter(timed).map(|work| format!("{}: {}", work.name, work.shape())));
         if self.peaks.is_some() {
-            text += "The share of training is that of the products' peak, counting products only; that of sampling \
-                     is the\ntime of reading every weight once for each token, at the memory's peak.\n";
+            lines.push("Shares: of training, the rate of its products of that peak; of sampling, the time of reading".into());
+            lines.push("every weight once for each token, at the memory's peak.".into());
         }
-        text
+        lines.join("\n") + "\n"
+    }
+}
+
+impl Training {
+    fn line(&self) -> String {
+        let dtype = if self.dtype == Dtype::F32 { "f32" } else { "bf16" };
+        let tokens = output::grouped(self.tokens_per_second as u64);
+        let Self { work, milliseconds, gflops, .. } = self;
+        let share = share(self.share_of_peak);
+        format!(
+            "training   {work:7} {dtype:5} {milliseconds:9.2} ms a step {tokens:>9} tokens/s {gflops:7.1} GFLOP/s{share}"
+        )
+    }
+}
+
+impl Sampling {
+    fn line(&self) -> String {
+        let tokens = output::grouped(self.tokens_per_second as u64);
+        let (Self { work, samples, .. }, share) = (self, share(self.share_of_peak));
+        format!("sampling   {work:7} {samples} at once {tokens:>9} tokens/s{share}")
     }
 }
 
