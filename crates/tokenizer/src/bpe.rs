@@ -3,56 +3,42 @@
 //! Ids equal those of the `tokenizers` crate, at several times its speed and a small part of its memory:
 //! it keeps offsets and a string for every token, which a corpus of gigabytes has no room for.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::Result;
+use crate::merge::{Merges, Pair, Work};
+use crate::piece::{Piece, PieceMap};
 use crate::split::Splitter;
 
 /// Pieces up to this many bytes are remembered; longer ones hardly ever come twice.
 const CACHED_PIECE_BYTES: usize = 64;
-/// Pieces that one thread remembers, about 10 MB at most.
+/// Pieces that one thread remembers: some 10 MB for words, 40 MB for the longest that fit.
 const CACHED_PIECES: usize = 100_000;
-/// A symbol that was merged into its left neighbour, or no neighbour.
-const NONE: u32 = u32::MAX;
-
-/// Two neighbouring ids.
-pub(crate) type Pair = (u32, u32);
-
-#[derive(Debug, Clone, Copy)]
-struct Merge {
-    rank: u32,
-    id: u32,
-}
 
 /// Encodes text with a fixed list of merges.
 #[derive(Debug)]
 pub(crate) struct BpeEncoder {
     splitter: Splitter,
     byte_ids: Box<[u32; 256]>,
-    merges: HashMap<Pair, Merge>,
-    id_by_rank: Vec<u32>,
+    merges: Merges,
     /// Caches at rest; a thread takes one for a chunk and puts it back.
     caches: Mutex<Vec<Cache>>,
 }
 
-/// Pieces seen and where their ids stand.
+/// The ids of pieces seen.
 #[derive(Debug, Default)]
 struct Cache {
-    places: HashMap<Box<[u8]>, (usize, usize)>,
+    pieces: PieceMap<Ids>,
+    /// Ids of the pieces that have many, end to end.
     ids: Vec<u32>,
     work: Work,
 }
 
-/// Buffers of one piece being merged: a linked list of symbols and the merges that apply.
-#[derive(Debug, Default)]
-struct Work {
-    ids: Vec<u32>,
-    left: Vec<u32>,
-    right: Vec<u32>,
-    /// By rank, then from the left: the order in which merges are made.
-    heap: BinaryHeap<Reverse<(u32, u32)>>,
+/// The ids of a piece: themselves where they are few, else their place in [`Cache::ids`].
+#[derive(Debug, Clone, Copy, Default)]
+struct Ids {
+    len: u32,
+    few: [u32; 3],
 }
 
 impl BpeEncoder {
@@ -61,29 +47,31 @@ impl BpeEncoder {
         byte_ids: Box<[u32; 256]>,
         merges: impl IntoIterator<Item = (Pair, u32)>,
     ) -> Result<Self> {
-        let mut encoder = Self {
-            splitter: Splitter::new()?,
-            byte_ids,
-            merges: HashMap::new(),
-            id_by_rank: Vec::new(),
-            caches: Mutex::new(Vec::new()),
-        };
-        for (pair, id) in merges {
-            let rank = encoder.id_by_rank.len() as u32;
-            // a pair listed twice counts by its last place, as in the crate
-            encoder.merges.insert(pair, Merge { rank, id });
-            encoder.id_by_rank.push(id);
-        }
-        Ok(encoder)
+        let (splitter, merges) = (Splitter::new()?, Merges::new(merges));
+        Ok(Self { splitter, byte_ids, merges, caches: Mutex::new(Vec::new()) })
     }
 
     /// Appends the ids of a text.
     pub(crate) fn encode(&self, text: &str, ids: &mut Vec<u32>) {
         let mut cache = self.lock().pop().unwrap_or_default();
-        // a clone has its own scratch space, which threads would otherwise wait for
-        let splitter = self.splitter.clone();
-        for piece in splitter.pieces(text) {
-            self.encode_piece(piece.as_bytes(), &mut cache, ids);
+        for range in self.splitter.pieces(text) {
+            let bytes = &text.as_bytes()[range.clone()];
+            if let [byte] = bytes {
+                ids.push(self.byte_ids[usize::from(*byte)]);
+                continue;
+            }
+            let piece = Piece::of(text.as_bytes(), range);
+            if let Some(known) = cache.pieces.get(piece) {
+                match known.few.get(..known.len as usize) {
+                    Some(few) => ids.extend(few),
+                    None => ids.extend_from_slice(cache.many(*known)),
+                }
+                continue;
+            }
+            let first = ids.len();
+            ids.extend(bytes.iter().map(|&byte| self.byte_ids[usize::from(byte)]));
+            self.merges.apply(ids, first, &mut cache.work);
+            cache.remember(piece, &ids[first..]);
         }
         self.lock().push(cache);
     }
@@ -91,69 +79,26 @@ impl BpeEncoder {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Cache>> {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn encode_piece(&self, piece: &[u8], cache: &mut Cache, ids: &mut Vec<u32>) {
-        if let [byte] = piece {
-            return ids.push(self.byte_ids[usize::from(*byte)]);
-        }
-        if let Some(&(start, end)) = cache.places.get(piece) {
-            return ids.extend_from_slice(&cache.ids[start..end]);
-        }
-        let first = ids.len();
-        self.merge(piece, &mut cache.work, ids);
-        if piece.len() <= CACHED_PIECE_BYTES && cache.places.len() < CACHED_PIECES {
-            let start = cache.ids.len();
-            cache.ids.extend_from_slice(&ids[first..]);
-            cache.places.insert(piece.into(), (start, cache.ids.len()));
-        }
+impl Cache {
+    fn many(&self, known: Ids) -> &[u32] {
+        let start = known.few[0] as usize;
+        &self.ids[start..start + known.len as usize]
     }
 
-    /// Merges the bytes of a piece, best pair first, until no pair has a merge.
-    fn merge(&self, piece: &[u8], work: &mut Work, ids: &mut Vec<u32>) {
-        let len = piece.len() as u32;
-        work.ids.clear();
-        work.ids.extend(piece.iter().map(|&byte| self.byte_ids[usize::from(byte)]));
-        work.left.clear();
-        work.left.extend((0..len).map(|at| at.wrapping_sub(1)));
-        work.right.clear();
-        work.right.extend(1..len);
-        work.right.push(NONE);
-        for at in 0..len - 1 {
-            self.offer(work, at, at + 1);
+    fn remember(&mut self, piece: Piece<'_>, ids: &[u32]) {
+        if piece.len() > CACHED_PIECE_BYTES || self.pieces.len() >= CACHED_PIECES {
+            return;
         }
-        while let Some(Reverse((rank, at))) = work.heap.pop() {
-            let right = work.right[at as usize];
-            if work.ids[at as usize] == NONE || right == NONE {
-                continue;
-            }
-            let id = self.id_by_rank[rank as usize];
-            let pair = (work.ids[at as usize], work.ids[right as usize]);
-            // The neighbours may have changed since. What counts is the token they become, not the rank,
-            // when two pairs become the same token: so the crate has it, and ids must be equal.
-            if self.merges.get(&pair).is_none_or(|merge| merge.id != id) {
-                continue;
-            }
-            let after = work.right[right as usize];
-            work.ids[at as usize] = id;
-            work.ids[right as usize] = NONE;
-            work.right[at as usize] = after;
-            if after != NONE {
-                work.left[after as usize] = at;
-                self.offer(work, at, after);
-            }
-            let before = work.left[at as usize];
-            if before != NONE {
-                self.offer(work, before, at);
-            }
+        let mut few = [0; 3];
+        if let Some(few) = few.get_mut(..ids.len()) {
+            few.copy_from_slice(ids);
+        } else {
+            few[0] = self.ids.len() as u32;
+            self.ids.extend_from_slice(ids);
         }
-        ids.extend(work.ids.iter().filter(|&&id| id != NONE));
-    }
-
-    fn offer(&self, work: &mut Work, left: u32, right: u32) {
-        let pair = (work.ids[left as usize], work.ids[right as usize]);
-        if let Some(merge) = self.merges.get(&pair) {
-            work.heap.push(Reverse((merge.rank, left)));
-        }
+        self.pieces.insert(piece, Ids { len: ids.len() as u32, few });
     }
 }
 
@@ -191,5 +136,27 @@ mod tests {
     #[test]
     fn a_remembered_piece_gives_the_same_ids_again() {
         assert_eq!(ids("xabc xabc xabc"), [120, 258, 32, 120, 258, 32, 120, 258]);
+    }
+
+    /// More different pieces than are remembered, of all lengths, twice each.
+    #[test]
+    fn what_is_remembered_changes_no_id() {
+        let encoder = encoder();
+        let words =
+            (0..CACHED_PIECES + 5000).map(|n| format!("{n:b} ").replace('0', "bca").replace('1', "ab"));
+        let text: String = words.flat_map(|word| [word.clone(), word]).collect();
+        let mut expected = Vec::new();
+        let mut work = Work::default();
+        for piece in encoder.splitter.pieces(&text) {
+            let first = expected.len();
+            expected.extend(text[piece].bytes().map(u32::from));
+            encoder.merges.apply(&mut expected, first, &mut work);
+        }
+        for _ in 0..2 {
+            let mut ids = Vec::new();
+            encoder.encode(&text, &mut ids);
+            assert!(ids == expected);
+        }
+        assert_eq!(encoder.lock()[0].pieces.len(), CACHED_PIECES);
     }
 }

@@ -3,10 +3,13 @@
 use std::ops::Range;
 
 use crate::split::is_break;
-use crate::text::continues_character;
+use crate::utf8::character_start;
 
 /// What one thread encodes at a time: small enough to balance, large enough to hide the overhead.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
+
+/// Chunks in flight for each thread; more would only hold more memory.
+pub(crate) const CHUNKS_PER_THREAD: usize = 4;
 
 /// The longest stretch without a certain break that stays whole.
 ///
@@ -60,16 +63,27 @@ fn chunk_end(bytes: &[u8], start: usize, cut: Cut) -> usize {
     }
 }
 
-/// The start of the character that `at` lies in; in bytes that are not UTF-8, at most 3 before it.
-pub(crate) fn character_start(bytes: &[u8], at: usize) -> usize {
-    (at.saturating_sub(3)..=at)
-        .rev()
-        .find(|&at| bytes.get(at).is_none_or(|&byte| !continues_character(byte)))
-        .unwrap_or(at)
+/// The next chunks to work on: one for each thread at least, and otherwise no more text than [`batch_bytes`].
+pub(crate) fn batch(all: &mut impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    while batch.len() < rayon::current_num_threads() || bytes < batch_bytes() {
+        let Some(chunk) = all.next() else { break };
+        bytes += chunk.len();
+        batch.push(chunk);
+    }
+    batch
 }
 
-/// The break between pieces nearest to `at`, within a chunk's length; `at` itself when there is none.
+/// Text in flight at a time, on all threads.
+pub(crate) fn batch_bytes() -> usize {
+    CHUNKS_PER_THREAD * rayon::current_num_threads() * CHUNK_BYTES
+}
+
+/// The break between pieces nearest to `at`, within a chunk's length; `at` itself when there is none, and at the end.
 pub(crate) fn nearest_break(bytes: &[u8], at: usize) -> usize {
+    if at == bytes.len() {
+        return at;
+    }
     let nearby = (0..CHUNK_BYTES).flat_map(|distance| [at.checked_add(distance), at.checked_sub(distance)]);
     nearby.flatten().find(|&at| at <= bytes.len() && is_break(bytes, at)).unwrap_or(at)
 }
@@ -123,5 +137,18 @@ mod tests {
         for chunk in chunks(text.as_bytes(), 0..text.len(), Cut::Piece) {
             assert!(chunk.len() < CHUNK_BYTES + 8);
         }
+    }
+
+    #[test]
+    fn batches_are_bounded_in_bytes_but_keep_every_thread_busy() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let lengths = |chunk: usize| {
+            let mut all = (0..40).map(|n| n * chunk..(n + 1) * chunk);
+            std::iter::from_fn(|| Some(pool.install(|| batch(&mut all)).len()).filter(|&len| len > 0))
+                .collect()
+        };
+        let (small, large): (Vec<usize>, Vec<usize>) = (lengths(CHUNK_BYTES), lengths(LONGEST_RUN));
+        assert_eq!(small, [12, 12, 12, 4]);
+        assert_eq!(large, [vec![3; 13], vec![1]].concat());
     }
 }

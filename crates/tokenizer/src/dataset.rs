@@ -6,11 +6,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::atomic;
-use crate::chunk::{character_start, nearest_break};
+use crate::chunk::nearest_break;
+use crate::encode::Origin;
 use crate::error::{Error, Result};
-use crate::text::{TextFile, continues_character};
-use crate::token_file::{TokenFile, TokenWriter};
+use crate::mapped::BLOCK_BYTES;
+use crate::text::TextFile;
+use crate::token_file::{Layout, TokenFile, TokenWriter};
 use crate::tokenizer::{Encoder, Tokenizer};
+use crate::utf8::{character_start, continues_character, count_characters};
 
 const RECORD_FILE: &str = "data.json";
 const TRAIN_FILE: &str = "train.bin";
@@ -151,10 +154,12 @@ pub fn encode_to_file(
         _ => {}
     }
     let mut encode = |name: &str, range: Range<usize>| {
-        let mut writer = TokenWriter::create(&folder.join(name), tokenizer.vocab_size())?;
+        let layout = Layout::new(tokenizer.vocab_size());
+        let mut writer = TokenWriter::create(&folder.join(name), layout)?;
         let (bytes, mut done) = (range.len(), range.start);
-        tokenizer.encode_range(text.bytes(), range, &mut |ids, end| {
-            writer.push(ids)?;
+        let lay_out = |ids: &[u32]| layout.lay_out(ids);
+        tokenizer.encode_range(text.bytes(), range, Origin::default(), &lay_out, &mut |part, end| {
+            writer.push(part)?;
             text.release(done..end);
             done = end;
             progress(end as u64, text.byte_len() as u64);
@@ -185,12 +190,24 @@ fn split_at(tokenizer: &Tokenizer, text: &TextFile, val_fraction: f64) -> Result
         return Ok(character_start(bytes, bytes.len() - val));
     }
     let val = (val_fraction * text.character_count()? as f64).round() as usize;
-    let cut = match val {
-        0 => return Ok(bytes.len()),
-        val => {
-            let starts = bytes.iter().rev().enumerate().filter(|&(_, &byte)| !continues_character(byte));
-            starts.map(|(from_end, _)| bytes.len() - 1 - from_end).nth(val - 1).unwrap_or(0)
-        }
-    };
+    let cut = last_characters(text, val);
     Ok(if let Encoder::Char(_) = tokenizer.encoder { cut } else { nearest_break(bytes, cut) })
+}
+
+/// The byte at which the last `count` characters of a text start.
+fn last_characters(text: &TextFile, mut count: usize) -> usize {
+    let bytes = text.bytes();
+    let mut end = bytes.len();
+    while count > 0 && end > 0 {
+        let start = end.saturating_sub(BLOCK_BYTES);
+        let block = &bytes[start..end];
+        let found = count_characters(block);
+        if found >= count {
+            let starts = block.iter().enumerate().filter(|&(_, &byte)| !continues_character(byte));
+            return starts.map(|(at, _)| start + at).nth(found - count).unwrap_or(start);
+        }
+        text.release(start..end);
+        (count, end) = (count - found, start);
+    }
+    end
 }

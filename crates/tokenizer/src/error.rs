@@ -165,12 +165,14 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 
-    /// The rule that splits text into pieces did not compile.
-    #[error("the splitting rule of byte-level BPE does not compile: {source}")]
+    /// A class of characters in the rule that splits text into pieces is unknown.
+    #[error("the splitting rule of byte-level BPE needs the characters {pattern}: {source}")]
     SplitRule {
-        /// The regex engine's reason.
+        /// The class.
+        pattern: &'static str,
+        /// The regex parser's reason.
         #[source]
-        source: Box<regex::Error>,
+        source: Box<regex_syntax::Error>,
     },
 
     /// JSON that cannot be read or written.

@@ -13,13 +13,13 @@ use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::{Decoder as _, Tokenizer};
 
 use crate::alphabet;
-use crate::chunk::character_start;
-use crate::count::CHUNKS_PER_THREAD;
+use crate::chunk::CHUNKS_PER_THREAD;
 use crate::error::{Error, Result};
 use crate::kind::DetectedKind;
 use crate::read::{MAX_VOCAB, Parts, added_tokens};
 use crate::table::TokenTable;
 use crate::tokenizer::{Decoder, Encoder};
+use crate::utf8::character_start;
 
 /// Text that a window owns; the crate takes some 400 bytes of memory for each byte of it.
 const WINDOW_BYTES: usize = 128 << 10;
@@ -128,13 +128,13 @@ impl Foreign {
     }
 
     /// Encodes a range of a text and hands the ids over in order, with the place up to which they go.
-    pub(crate) fn encode(
+    pub(crate) fn encode<E: From<Error>>(
         &self,
         bytes: &[u8],
         range: Range<usize>,
-        sink: &mut dyn FnMut(&[u32], usize) -> Result<()>,
-    ) -> Result<()> {
-        let from = |start: usize, owned: &Range<usize>| {
+        mut sink: impl FnMut(&[u32], usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let from = |start: usize, owned: &Range<usize>| -> Result<Vec<Placed>> {
             let end = character_start(bytes, (owned.end + MARGIN_BYTES).min(range.end));
             let text = std::str::from_utf8(&bytes[start..end])
                 .map_err(|error| Error::InputNotUtf8 { offset: start + error.valid_up_to() })?;

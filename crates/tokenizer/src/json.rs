@@ -8,8 +8,8 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::alphabet;
-use crate::bpe::Pair;
 use crate::error::{Error, Result};
+use crate::merge::Pair;
 
 /// Matches one character of any kind; `.` would leave out the line feed.
 pub(crate) const ANY_CHARACTER: &str = r"[\s\S]";

@@ -9,13 +9,17 @@
 //! Sennrich, Haddow, Birch 2016, arXiv:1508.07909, algorithm 1.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
+use std::collections::hash_map::Entry;
 
 use crate::alphabet::BYTES_IN_ORDER;
-use crate::bpe::Pair;
+use crate::merge::Pair;
+use crate::piece::{FastMap, PieceMap};
 
 /// A pair must occur this often to be merged; a token for what occurs once only memorises it.
 const LEAST_COUNT: u64 = 2;
+/// Words that are fetched from memory together.
+const NEAR: usize = 32;
 
 /// A learned vocabulary: the 256 bytes, then one token for each merge that makes a new one.
 #[derive(Debug)]
@@ -27,14 +31,10 @@ pub(crate) struct Learned {
 }
 
 /// Learns merges from counted pieces until there are `vocab_size` tokens or no pair is left.
-pub(crate) fn learn(
-    pieces: &[(Box<[u8]>, u64)],
-    vocab_size: usize,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Learned {
+pub(crate) fn learn(pieces: PieceMap<u64>, vocab_size: usize, progress: &mut dyn FnMut(u64, u64)) -> Learned {
     let mut learned =
         Learned { tokens: BYTES_IN_ORDER.iter().map(|&byte| vec![byte]).collect(), merges: Vec::new() };
-    let mut ids: HashMap<Vec<u8>, u32> = learned.tokens.iter().cloned().zip(0..).collect();
+    let mut ids: FastMap<Vec<u8>, u32> = learned.tokens.iter().cloned().zip(0..).collect();
     let mut words = Corpus::new(pieces);
     let total = vocab_size.saturating_sub(learned.tokens.len()) as u64;
     progress(0, total);
@@ -61,50 +61,99 @@ struct Corpus {
     /// The symbols of all words, end to end; a merge shortens a word in its place.
     symbols: Vec<u32>,
     words: Vec<Word>,
-    counts: HashMap<Pair, u64>,
-    /// Words in which a pair came up; it may since have gone from some.
-    places: HashMap<Pair, Vec<u32>>,
+    pairs: FastMap<Pair, Occurrences>,
     /// Most frequent first, then the smaller ids; a count may be out of date.
     heap: BinaryHeap<(u64, Reverse<Pair>)>,
+    /// What a merge does to the pairs at its left and its right.
+    left: Neighbours,
+    right: Neighbours,
 }
 
 #[derive(Clone, Copy)]
 struct Word {
-    start: usize,
-    len: usize,
+    start: u32,
+    len: u32,
     count: u64,
 }
 
+/// Where a pair is.
+#[derive(Debug, Clone, Default)]
+struct Occurrences {
+    count: u64,
+    /// Words in which the pair came up; it may since have gone from some.
+    words: Vec<u32>,
+}
+
+impl Occurrences {
+    /// Adds one in a word; words are gone through in order, and each is listed once.
+    fn add(&mut self, word: u32, count: u64) {
+        self.count += count;
+        if self.words.last() != Some(&word) {
+            self.words.push(word);
+        }
+    }
+}
+
+/// Occurrences by the symbol beside a merge.
+///
+/// A merge touches few symbols many times each, so they are added up here and reach the table of pairs once.
+#[derive(Default)]
+struct Neighbours {
+    by_symbol: Vec<Occurrences>,
+    seen: Vec<u32>,
+}
+
+impl Neighbours {
+    fn add(&mut self, symbol: u32, word: u32, count: u64) {
+        let index = symbol as usize;
+        if index >= self.by_symbol.len() {
+            self.by_symbol.resize(index + 1, Occurrences::default());
+        }
+        let found = &mut self.by_symbol[index];
+        if found.count == 0 {
+            self.seen.push(symbol);
+        }
+        found.add(word, count);
+    }
+
+    /// Empties it.
+    fn take(&mut self) -> Vec<(u32, Occurrences)> {
+        let Self { by_symbol, seen } = self;
+        seen.drain(..).map(|symbol| (symbol, std::mem::take(&mut by_symbol[symbol as usize]))).collect()
+    }
+}
+
 impl Corpus {
-    fn new(pieces: &[(Box<[u8]>, u64)]) -> Self {
+    fn new(pieces: PieceMap<u64>) -> Self {
         let mut ids = [0; 256];
         for (id, &byte) in (0..).zip(&BYTES_IN_ORDER) {
             ids[usize::from(byte)] = id;
         }
-        let mut all = Self {
-            symbols: Vec::with_capacity(pieces.iter().map(|(piece, _)| piece.len()).sum()),
-            words: Vec::with_capacity(pieces.len()),
-            counts: HashMap::new(),
-            places: HashMap::new(),
-            heap: BinaryHeap::new(),
-        };
-        for (piece, count) in pieces {
-            let word = Word { start: all.symbols.len(), len: piece.len(), count: *count };
-            all.symbols.extend(piece.iter().map(|&byte| ids[usize::from(byte)]));
-            for pair in all.symbols[word.start..].windows(2).map(|pair| (pair[0], pair[1])) {
-                *all.counts.entry(pair).or_default() += word.count;
-                note_place(&mut all.places, pair, all.words.len() as u32);
+        let mut symbols = Vec::with_capacity(pieces.iter().map(|(piece, _)| piece.len()).sum());
+        let mut words = Vec::with_capacity(pieces.len());
+        let mut pairs = vec![Occurrences::default(); 1 << 16];
+        for (piece, &count) in pieces.iter() {
+            let word = Word { start: symbols.len() as u32, len: piece.len() as u32, count };
+            symbols.extend(piece.bytes().iter().map(|&byte| ids[usize::from(byte)]));
+            for pair in symbols[word.start as usize..].windows(2) {
+                pairs[(pair[0] << 8 | pair[1]) as usize].add(words.len() as u32, count);
             }
-            all.words.push(word);
+            words.push(word);
         }
-        all.heap = all.counts.iter().map(|(&pair, &count)| (count, Reverse(pair))).collect();
-        all
+        drop(pieces);
+        let pairs: FastMap<Pair, Occurrences> = (0..)
+            .zip(pairs)
+            .filter(|(_, found)| found.count > 0)
+            .map(|(index, found)| ((index >> 8, index & 0xFF), found))
+            .collect();
+        let heap = pairs.iter().map(|(&pair, found)| (found.count, Reverse(pair))).collect();
+        Self { symbols, words, pairs, heap, left: Neighbours::default(), right: Neighbours::default() }
     }
 
     /// Takes the pair with the highest count; among equals the smallest.
     fn most_frequent(&mut self) -> Option<Pair> {
         while let Some((count, Reverse(pair))) = self.heap.pop() {
-            let now = self.counts.get(&pair).copied().unwrap_or(0);
+            let now = self.pairs.get(&pair).map_or(0, |found| found.count);
             if now == count {
                 return (count >= LEAST_COUNT).then_some(pair);
             }
@@ -118,57 +167,74 @@ impl Corpus {
 
     /// Replaces `pair` by `id` in every word and brings counts and index up to date.
     fn merge(&mut self, pair: Pair, id: u32) {
-        let mut changes: HashMap<Pair, i64> = HashMap::new();
-        for place in self.places.remove(&pair).unwrap_or_default() {
-            let Word { start, len, count } = self.words[place as usize];
-            let symbols = &mut self.symbols[start..start + len];
-            let mut change = |pair: Pair, by: i64| {
-                *changes.entry(pair).or_default() += by * count as i64;
-                if by > 0 {
-                    note_place(&mut self.places, pair, place);
-                }
-            };
-            let (mut read, mut written) = (0, 0);
-            while read < len {
-                let symbol = symbols[read];
-                if symbol != pair.0 || symbols.get(read + 1) != Some(&pair.1) {
-                    symbols[written] = symbol;
-                    (read, written) = (read + 1, written + 1);
-                    continue;
-                }
-                // … before [pair.0 pair.1] after …  becomes  … before [id] after …
-                change(pair, -1);
-                if written > 0 {
-                    let before = symbols[written - 1];
-                    change((before, pair.0), -1);
-                    change((before, id), 1);
-                }
-                if let Some(&after) = symbols.get(read + 2) {
-                    change((pair.1, after), -1);
-                    change((id, after), 1);
-                }
-                symbols[written] = id;
-                (read, written) = (read + 2, written + 1);
-            }
-            self.words[place as usize].len = written;
+        let Some(found) = self.pairs.get_mut(&pair) else { return };
+        let places = std::mem::take(&mut found.words);
+        let merged = places.chunks(NEAR).map(|places| self.merge_in(places, pair, id)).sum();
+        let (left, right) = (self.left.take(), self.right.take());
+        let lost = left.iter().map(|(before, found)| ((*before, pair.0), found.count));
+        let lost = lost.chain(right.iter().map(|(after, found)| ((pair.1, *after), found.count)));
+        let lost: Vec<(Pair, u64)> = lost.chain([(pair, merged)]).collect();
+        let gained = left.into_iter().map(|(before, found)| ((before, id), found));
+        // gains first: what a pair gains on one side it may lose on the other, and no count goes below zero
+        for (pair, found) in gained.chain(right.into_iter().map(|(after, found)| ((id, after), found))) {
+            self.gain(pair, found);
         }
-        for (pair, by) in changes.into_iter().filter(|&(_, by)| by != 0) {
-            let count = self.counts.entry(pair).or_default();
-            *count = count.saturating_add_signed(by);
-            if *count == 0 {
-                self.counts.remove(&pair);
-            } else if by > 0 {
-                self.heap.push((*count, Reverse(pair)));
-            }
+        for (pair, count) in lost {
+            self.lose(pair, count);
         }
     }
-}
 
-/// Adds a word to the index of a pair, once: words are gone through in order.
-fn note_place(places: &mut HashMap<Pair, Vec<u32>>, pair: Pair, word: u32) {
-    let words = places.entry(pair).or_default();
-    if words.last() != Some(&word) {
-        words.push(word);
+    /// Replaces `pair` by `id` in some words; gives the number of times.
+    fn merge_in(&mut self, places: &[u32], pair: Pair, id: u32) -> u64 {
+        let Self { symbols, words, left, right, .. } = self;
+        // words lie anywhere: asked for at once, they come from memory in the time of one
+        let first = |&place: &u32| symbols[words[place as usize].start as usize];
+        std::hint::black_box(places.iter().map(first).max());
+        let mut merged = 0;
+        for &place in places {
+            let Word { start, len, count } = words[place as usize];
+            let symbols = &mut symbols[start as usize..][..len as usize];
+            let (mut read, mut written) = (0, 0);
+            while let Some(&symbol) = symbols.get(read) {
+                let mut width = 1;
+                symbols[written] = symbol;
+                if symbol == pair.0 && symbols.get(read + 1) == Some(&pair.1) {
+                    // … before [pair.0 pair.1] after …  becomes  … before [id] after …
+                    width = 2;
+                    symbols[written] = id;
+                    merged += count;
+                    if let Some(before) = written.checked_sub(1) {
+                        left.add(symbols[before], place, count);
+                    }
+                    if let Some(&after) = symbols.get(read + 2) {
+                        right.add(after, place, count);
+                    }
+                }
+                (read, written) = (read + width, written + 1);
+            }
+            words[place as usize].len = written as u32;
+        }
+        merged
+    }
+
+    fn gain(&mut self, pair: Pair, found: Occurrences) {
+        let all = self.pairs.entry(pair).or_default();
+        all.count += found.count;
+        if all.words.is_empty() {
+            all.words = found.words;
+        } else {
+            all.words.extend(found.words);
+        }
+        self.heap.push((all.count, Reverse(pair)));
+    }
+
+    fn lose(&mut self, pair: Pair, count: u64) {
+        if let Entry::Occupied(mut all) = self.pairs.entry(pair) {
+            all.get_mut().count -= count;
+            if all.get().count == 0 {
+                all.remove();
+            }
+        }
     }
 }
 
@@ -176,6 +242,7 @@ fn note_place(places: &mut HashMap<Pair, Vec<u32>>, pair: Pair, word: u32) {
 mod tests {
     use super::*;
     use crate::alphabet;
+    use crate::piece::Piece;
     use proptest::prelude::*;
     use tokenizers::models::bpe::{BPE, BpeTrainer};
     use tokenizers::{Model, Trainer};
@@ -187,8 +254,12 @@ mod tests {
         evening, and they'll have waited through the morning, the noon and the evening before they \
         think of swimming.' In 1911, or 1912, the two mills burned; the stream stayed where it was.\n";
 
-    fn counted(words: &[(&str, u64)]) -> Vec<(Box<[u8]>, u64)> {
-        words.iter().map(|&(word, count)| (word.as_bytes().into(), count)).collect()
+    fn counted<'w>(words: impl IntoIterator<Item = (&'w str, u64)>) -> PieceMap<u64> {
+        let mut pieces = PieceMap::default();
+        for (word, count) in words {
+            pieces.add(Piece::of(word.as_bytes(), 0..word.len()), count);
+        }
+        pieces
     }
 
     fn spelled(learned: &Learned) -> Vec<String> {
@@ -198,34 +269,35 @@ mod tests {
     #[test]
     fn the_most_frequent_pair_is_merged_first() {
         // Sennrich et al. 2016, section 3.2, without their end-of-word mark
-        let words = counted(&[("low", 5), ("lower", 2), ("newest", 6), ("widest", 3)]);
-        let learned = learn(&words, 256 + 4, &mut |_, _| ());
+        let words = counted([("low", 5), ("lower", 2), ("newest", 6), ("widest", 3)]);
+        let learned = learn(words, 256 + 4, &mut |_, _| ());
         // es and st occur 9 times each: the pair with the smaller ids, (e, s), comes first
         assert_eq!(spelled(&learned), ["es", "est", "lo", "low"]);
     }
 
     #[test]
     fn learning_stops_when_no_pair_occurs_twice() {
-        assert_eq!(spelled(&learn(&counted(&[("abcab", 1)]), 5000, &mut |_, _| ())), ["ab"]);
-        assert_eq!(spelled(&learn(&counted(&[("   \n", 1)]), 5000, &mut |_, _| ())), ["  "]);
-        assert!(learn(&counted(&[("a", 9)]), 5000, &mut |_, _| ()).merges.is_empty());
+        assert_eq!(spelled(&learn(counted([("abcab", 1)]), 5000, &mut |_, _| ())), ["ab"]);
+        assert_eq!(spelled(&learn(counted([("   \n", 1)]), 5000, &mut |_, _| ())), ["  "]);
+        assert!(learn(counted([("a", 9)]), 5000, &mut |_, _| ()).merges.is_empty());
     }
 
     #[test]
     fn a_run_of_one_letter_doubles() {
-        let learned = learn(&counted(&[(&"a".repeat(64), 1)]), 5000, &mut |_, _| ());
+        let learned = learn(counted([("a".repeat(64).as_str(), 1)]), 5000, &mut |_, _| ());
         assert_eq!(spelled(&learned), ["aa", "aaaa", "aaaaaaaa", &"a".repeat(16), &"a".repeat(32)]);
     }
 
     /// The counts after a merge equal those counted anew.
     fn assert_counts_hold(words: &Corpus) {
-        let mut fresh: HashMap<Pair, u64> = HashMap::new();
+        let mut fresh: FastMap<Pair, u64> = FastMap::default();
         for word in &words.words {
-            for pair in words.symbols[word.start..word.start + word.len].windows(2) {
+            for pair in words.symbols[word.start as usize..][..word.len as usize].windows(2) {
                 *fresh.entry((pair[0], pair[1])).or_default() += word.count;
             }
         }
-        assert_eq!(words.counts, fresh);
+        let counts = words.pairs.iter().map(|(&pair, found)| (pair, found.count)).collect();
+        assert_eq!(fresh, counts);
     }
 
     proptest! {
@@ -233,30 +305,25 @@ mod tests {
         fn counts_stay_exact_and_every_merge_is_a_most_frequent_pair(
             pieces in prop::collection::btree_map("[abc]{1,12}", 1u64..9, 1..12),
         ) {
-            let counted: Vec<_> =
-                pieces.iter().map(|(piece, &count)| (piece.as_bytes().into(), count)).collect();
-            let mut words = Corpus::new(&counted);
+            let counted = counted(pieces.iter().map(|(piece, &count)| (piece.as_str(), count)));
+            let mut words = Corpus::new(counted);
             let mut id = 256;
             while let Some(pair) = words.most_frequent() {
-                prop_assert_eq!(Some(&words.counts[&pair]), words.counts.values().max());
+                let best = words.pairs.iter().max_by_key(|(pair, found)| (found.count, Reverse(**pair)));
+                prop_assert_eq!(Some(&pair), best.map(|(pair, _)| pair));
                 words.merge(pair, id);
                 assert_counts_hold(&words);
                 id += 1;
             }
-            prop_assert!(words.counts.values().all(|&count| count < LEAST_COUNT));
+            prop_assert!(words.pairs.values().all(|found| found.count < LEAST_COUNT));
         }
     }
 
     #[test]
     fn merges_are_those_of_the_trainer_in_the_tokenizers_crate() {
         let splitter = crate::split::Splitter::new().unwrap();
-        let mut counts: std::collections::BTreeMap<&[u8], u64> = std::collections::BTreeMap::new();
-        for piece in splitter.pieces(PROSE) {
-            *counts.entry(piece.as_bytes()).or_default() += 1;
-        }
-        let counted: Vec<(Box<[u8]>, u64)> =
-            counts.into_iter().map(|(piece, count)| (piece.into(), count)).collect();
-        let ours = learn(&counted, 400, &mut |_, _| ());
+        let ours =
+            learn(counted(splitter.pieces(PROSE).map(|piece| (&PROSE[piece], 1))), 400, &mut |_, _| ());
 
         let mut trainer = BpeTrainer::builder()
             .show_progress(false)
@@ -264,8 +331,9 @@ mod tests {
             .vocab_size(400)
             .initial_alphabet(alphabet::CHARACTERS.into_iter().collect())
             .build();
-        let split =
-            |text: &str| Ok(splitter.pieces(text).map(|piece| alphabet::spell(piece.as_bytes())).collect());
+        let split = |text: &str| {
+            Ok(splitter.pieces(text).map(|piece| alphabet::spell(&text.as_bytes()[piece])).collect())
+        };
         trainer.feed(std::iter::once(PROSE), split).unwrap();
         let mut theirs = BPE::default();
         trainer.train(&mut theirs).unwrap();

@@ -10,13 +10,14 @@
 //! - **Own decoding for byte-level vocabularies.** A token may end inside a character. We join bytes and make
 //!   text of them last, so decode∘encode is the identity and a stream never shows half a character.
 //! - **A text is cut only where no token could cross.** Chunks are then encoded apart, on all threads, in
-//!   memory that does not grow with the text, and the ids are those of the whole.
+//!   memory that does not grow with the text, and the ids are those of the whole. Pages of a mapped file are
+//!   given back as soon as they were read, and the table that merges are learned from is bounded.
 //! - **Nothing depends on the number of threads, hash seeds or time**: the same text gives the same bytes.
 //!
 //! # Reading order
-//! `kind`, `text`, `train`; `tokenizer`, `stream`; `dataset`, `token_file`. Below them: `read` and `json`
-//! (the file format in and out), `table`, `bpe`, `foreign` (ways to encode), `split`, `chunk` (where to cut),
-//! `count`, `learn` (BPE training), `alphabet`, `atomic`.
+//! `kind`, `text`, `train`; `tokenizer`, `encode`, `stream`; `dataset`, `token_file`. Below them: `read` and
+//! `json` (the file format in and out), `table`, `bpe`, `merge`, `foreign` (ways to encode), `split`, `chunk`
+//! (where to cut), `count`, `learn` (BPE training), `piece`, `utf8`, `alphabet`, `mapped`, `atomic`.
 //!
 //! # Example
 //! ```
@@ -35,11 +36,15 @@ mod bpe;
 mod chunk;
 mod count;
 mod dataset;
+mod encode;
 mod error;
 mod foreign;
 mod json;
 mod kind;
 mod learn;
+mod mapped;
+mod merge;
+mod piece;
 mod read;
 mod split;
 mod stream;
@@ -48,6 +53,7 @@ mod text;
 mod token_file;
 mod tokenizer;
 mod train;
+mod utf8;
 
 pub use dataset::{DataRecord, Dataset, SplitRecord, encode_to_file};
 pub use error::{Error, Result};

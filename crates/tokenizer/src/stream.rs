@@ -46,6 +46,25 @@ impl<'t> DecodeStream<'t> {
         Ok(Some(text).filter(|text| !text.is_empty()))
     }
 
+    /// Takes the next id; appends its bytes, which may end inside a character.
+    ///
+    /// All of them, with what [`DecodeStream::finish`] gives after the last, are those of
+    /// [`Tokenizer::decode_bytes`]. Where a token's text depends on its neighbours, that is all of them: the
+    /// ids are kept until then. A stream is used with this or with [`DecodeStream::push`], not with both.
+    ///
+    /// # Errors
+    /// [`crate::Error::UnknownId`].
+    pub fn push_bytes(&mut self, id: u32, bytes: &mut Vec<u8>) -> Result<()> {
+        match &self.tokenizer.decoder {
+            Decoder::Table(table) => bytes.extend_from_slice(table.token(id)?),
+            Decoder::Foreign(foreign) => {
+                foreign.decode(&[id])?;
+                self.window.ids.push(id);
+            }
+        }
+        Ok(())
+    }
+
     /// The text of what is left: one U+FFFD when the ids end inside a character, else mostly nothing.
     pub fn finish(mut self) -> String {
         match &self.tokenizer.decoder {

@@ -1,6 +1,7 @@
 //! Direct tables: character to id, and id to the bytes of its token.
 
 use crate::error::{Error, Result};
+use crate::utf8::ascii_stretches;
 
 /// Code points in a page of [`CharTable`].
 const PAGE: usize = 256;
@@ -40,15 +41,23 @@ impl CharTable {
     /// Appends the ids of a text; fails with the first unknown character and its byte offset.
     pub(crate) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), (char, usize)> {
         ids.reserve(text.len());
-        for (offset, character) in text.char_indices() {
-            let page = usize::from(self.page_of[character as usize / PAGE]);
-            let id = self.ids[page * PAGE + character as usize % PAGE];
-            if id == ABSENT {
-                return Err((character, offset));
-            }
-            ids.push(id);
+        let ascii_ids: [u32; 128] = std::array::from_fn(|code| self.id(char::from(code as u8)));
+        let first = ids.len();
+        for (ascii, any) in ascii_stretches(text) {
+            ids.extend(ascii.bytes().map(|byte| ascii_ids[usize::from(byte)]));
+            ids.extend(any.chars().map(|character| self.id(character)));
         }
-        Ok(())
+        // the largest of all, for a search that may stop early takes several times as long
+        if ids[first..].iter().max() != Some(&ABSENT) {
+            return Ok(());
+        }
+        let mut unknown = text.char_indices().filter(|&(_, character)| self.id(character) == ABSENT);
+        unknown.next().map_or(Ok(()), |(offset, character)| Err((character, offset)))
+    }
+
+    fn id(&self, character: char) -> u32 {
+        let page = usize::from(self.page_of[character as usize / PAGE]);
+        self.ids[page * PAGE + character as usize % PAGE]
     }
 }
 
@@ -106,6 +115,7 @@ impl TokenTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn every_character_has_the_id_of_its_place_and_others_have_none() {
@@ -116,6 +126,23 @@ mod tests {
         assert_eq!(ids, [0, 1, 2, 3, 4, 5]);
         assert_eq!(table.encode("aéb", &mut Vec::new()), Err(('b', 3)));
         assert_eq!(table.encode("字", &mut Vec::new()), Err(('字', 0)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_has_the_ids_of_its_characters_or_the_first_that_has_none(
+            text in "[a-p]{0,40}[a-pqéß漢字🙂]{0,40}[ a-p]{0,40}",
+        ) {
+            let characters: Vec<char> = " abcdefghijklmnopé漢🙂".chars().collect();
+            let table = CharTable::new(&characters);
+            let id = |character| characters.iter().position(|&other| other == character);
+            let mut ids = vec![99];
+            let result = table.encode(&text, &mut ids);
+            match text.char_indices().find(|&(_, character)| id(character).is_none()) {
+                Some((at, character)) => prop_assert_eq!(result, Err((character, at))),
+                None => prop_assert!(ids[1..].iter().map(|&id| id as usize).eq(text.chars().filter_map(id))),
+            }
+        }
     }
 
     #[test]

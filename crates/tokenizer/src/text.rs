@@ -8,14 +8,13 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use memmap2::Mmap;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
+use crate::mapped::{BLOCK_BYTES, Mapped};
+use crate::utf8::count_characters;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
-/// How much is looked at before its pages are given back.
-const SCAN_BYTES: usize = 4 << 20;
 
 /// A text to learn from, opened and checked.
 ///
@@ -35,7 +34,7 @@ pub struct TextFile {
 
 #[derive(Debug)]
 enum Storage {
-    Mapped(Mmap),
+    Mapped(Mapped),
     Owned(Vec<u8>),
 }
 
@@ -47,21 +46,11 @@ impl Storage {
         }
     }
 
-    #[cfg(unix)]
-    #[expect(unsafe_code, reason = "madvise on a mapping")]
     fn release(&self, range: Range<usize>) {
         if let Self::Mapped(map) = self {
-            // SAFETY: the mapping is shared and read-only, so a page dropped here is read from the
-            // file again at the next access; slices into it stay valid. It is advice: an error means
-            // only that more memory stays in use.
-            let _ = unsafe {
-                map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len())
-            };
+            map.release(range);
         }
     }
-
-    #[cfg(not(unix))]
-    fn release(&self, _range: Range<usize>) {}
 }
 
 /// Why the content is not UTF-8 text.
@@ -89,7 +78,7 @@ impl TextFile {
         }
         let mut file = File::open(path).map_err(Error::io(path, "open the text file"))?;
         let storage = if metadata.is_file() && metadata.len() > 0 {
-            Storage::Mapped(map(&file).map_err(Error::io(path, "map the text file"))?)
+            Storage::Mapped(Mapped::new(&file).map_err(Error::io(path, "map the text file"))?)
         } else {
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes).map_err(Error::io(path, "read the text file"))?;
@@ -192,13 +181,6 @@ impl TextFile {
     }
 }
 
-#[expect(unsafe_code, reason = "mapping a file")]
-fn map(file: &File) -> std::io::Result<Mmap> {
-    // SAFETY: the mapping is read-only. Another process that writes to the text while it is read can
-    // change what we see; every use as `str` is checked anew, so the worst is a wrong token or an error.
-    unsafe { Mmap::map(file) }
-}
-
 struct Scan {
     sha256: String,
     characters: usize,
@@ -209,38 +191,47 @@ struct Scan {
 fn scan(storage: &Storage, skipped: usize) -> Scan {
     let bytes = storage.bytes();
     let mut hasher = Sha256::new();
-    let (mut checked, mut characters, mut invalid) = (skipped, 0, None);
-    for start in (0..bytes.len()).step_by(SCAN_BYTES) {
-        let end = bytes.len().min(start + SCAN_BYTES);
-        hasher.update(&bytes[start..end]);
-        if invalid.is_none() {
-            let window = &bytes[checked..end];
-            let valid = match std::str::from_utf8(window) {
-                Ok(_) => window.len(),
-                Err(error) => {
-                    // a character cut by the end of the window is looked at with the next one
-                    if error.error_len().is_some() || end == bytes.len() {
-                        invalid = Some(checked - skipped + error.valid_up_to());
-                    }
-                    error.valid_up_to()
-                }
-            };
-            characters += count_characters(&window[..valid]);
-            checked += valid;
+    let mut check = Utf8Check { checked: skipped, characters: 0, invalid: None };
+    for start in (0..bytes.len()).step_by(BLOCK_BYTES) {
+        let end = bytes.len().min(start + BLOCK_BYTES);
+        let block = &bytes[start..end];
+        if block.len() < bytes.len() {
+            rayon::join(|| hasher.update(block), || check.go_on(bytes, end));
+        } else {
+            // not worth waking a thread
+            hasher.update(block);
+            check.go_on(bytes, end);
         }
         storage.release(start..end);
     }
-    Scan { sha256: hex(&hasher.finalize()), characters, invalid }
+    let invalid = check.invalid.map(|at| at - skipped);
+    Scan { sha256: hex(&hasher.finalize()), characters: check.characters, invalid }
 }
 
-/// Characters in valid UTF-8: the bytes that begin one.
-pub(crate) fn count_characters(bytes: &[u8]) -> usize {
-    bytes.iter().map(|&byte| usize::from(!continues_character(byte))).sum()
+/// How far bytes are known to be UTF-8.
+struct Utf8Check {
+    checked: usize,
+    characters: usize,
+    invalid: Option<usize>,
 }
 
-/// Whether a byte of UTF-8 is not the first of its character.
-pub(crate) fn continues_character(byte: u8) -> bool {
-    byte & 0b1100_0000 == 0b1000_0000
+impl Utf8Check {
+    fn go_on(&mut self, bytes: &[u8], end: usize) {
+        if self.invalid.is_some() {
+            return;
+        }
+        let window = &bytes[self.checked..end];
+        let mut valid = window.len();
+        if let Err(error) = std::str::from_utf8(window) {
+            valid = error.valid_up_to();
+            // a character cut by the end of the window is looked at with the next one
+            if error.error_len().is_some() || end == bytes.len() {
+                self.invalid = Some(self.checked + valid);
+            }
+        }
+        self.characters += count_characters(&window[..valid]);
+        self.checked += valid;
+    }
 }
 
 /// A byte order mark, or the NUL in every other place that Western text has in UTF-16.
@@ -335,10 +326,10 @@ mod tests {
 
     #[test]
     fn a_character_across_two_windows_is_neither_lost_nor_invalid() {
-        let mut content = vec![b'a'; SCAN_BYTES - 1];
+        let mut content = vec![b'a'; BLOCK_BYTES - 1];
         content.extend_from_slice("漢字".as_bytes());
         let text = TextFile::from_bytes("t", content.clone()).unwrap();
-        assert_eq!(text.character_count().unwrap(), SCAN_BYTES + 1);
+        assert_eq!(text.character_count().unwrap(), BLOCK_BYTES + 1);
         content.push(0xE6);
         let message = error_of(&content);
         assert!(message.contains(&format!("offset {}", content.len() - 1)), "{message}");

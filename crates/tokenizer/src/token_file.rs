@@ -12,10 +12,9 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
-
 use crate::atomic::AtomicFile;
 use crate::error::{Error, Result};
+use crate::mapped::{BLOCK_BYTES, Mapped};
 
 const MAGIC: &[u8; 8] = b"softdict";
 const VERSION: u32 = 1;
@@ -25,7 +24,7 @@ const HEADER_BYTES: usize = 32;
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
-    map: Mmap,
+    map: Mapped,
     width: Width,
     vocab_size: usize,
     len: usize,
@@ -39,11 +38,7 @@ enum Width {
 }
 
 impl Width {
-    fn for_vocab(vocab_size: usize) -> Self {
-        if vocab_size <= 1 << 16 { Self::Two } else { Self::Four }
-    }
-
-    /// Inverts how [`TokenWriter::push`] lays ids out.
+    /// Inverts how [`Layout::lay_out`] writes an id.
     fn read(self, bytes: &[u8]) -> u32 {
         match (self, bytes) {
             (Self::Two, &[a, b]) => u32::from(u16::from_le_bytes([a, b])),
@@ -67,7 +62,7 @@ impl TokenFile {
         if size < HEADER_BYTES as u64 {
             return Err(invalid(format!("it has {size} bytes, fewer than its header of {HEADER_BYTES}")));
         }
-        let map = map(&file).map_err(Error::io(path, "map the token file"))?;
+        let map = Mapped::new(&file).map_err(Error::io(path, "map the token file"))?;
         let u32_at = |at: usize| Width::Four.read(&map[at..at + 4]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         if map[..8] != *MAGIC {
@@ -142,64 +137,86 @@ impl TokenFile {
     /// # Errors
     /// [`Error::TokenFile`] with the first id that is too large and its place.
     pub fn verify(&self) -> Result<()> {
-        match self.ids(0..self.len).enumerate().find(|&(_, id)| id as usize >= self.vocab_size) {
-            None => Ok(()),
-            Some((place, id)) => Err(Error::TokenFile {
-                path: self.path.clone(),
-                reason: format!("token {place} is id {id}, but the vocabulary has {}", self.vocab_size),
-            }),
+        for start in (0..self.len).step_by(BLOCK_BYTES / 4) {
+            let block = start..self.len.min(start + BLOCK_BYTES / 4);
+            let found = self.ids(block.clone()).position(|id| id as usize >= self.vocab_size);
+            if let Some(place) = found.map(|at| start + at) {
+                let id = self.get(place).unwrap_or_default();
+                let reason = format!("token {place} is id {id}, but the vocabulary has {}", self.vocab_size);
+                return Err(Error::TokenFile { path: self.path.clone(), reason });
+            }
+            self.map.release(self.bytes(block));
         }
+        Ok(())
+    }
+
+    /// Where a range of ids is in the file.
+    fn bytes(&self, range: Range<usize>) -> Range<usize> {
+        let width = self.width as usize;
+        HEADER_BYTES + range.start * width..HEADER_BYTES + range.end * width
     }
 
     fn ids(&self, range: Range<usize>) -> impl Iterator<Item = u32> {
         let width = self.width;
-        let bytes = HEADER_BYTES + range.start * width as usize..HEADER_BYTES + range.end * width as usize;
-        self.map[bytes].chunks_exact(width as usize).map(move |bytes| width.read(bytes))
+        self.map[self.bytes(range)].chunks_exact(width as usize).map(move |bytes| width.read(bytes))
     }
 }
 
-#[expect(unsafe_code, reason = "mapping a file")]
-fn map(file: &File) -> std::io::Result<Mmap> {
-    // SAFETY: the mapping is read-only, and this program puts token files in place by renaming, so a file
-    // once opened never changes. Were it changed from outside, ids would be wrong numbers, nothing more.
-    unsafe { Mmap::map(file) }
+/// How the ids of a vocabulary are laid out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    width: Width,
+    vocab_size: usize,
 }
 
-/// Writes a token file, id by id; it appears when finished.
+/// An id that the vocabulary lacks: an error, never a wrapped number.
+#[derive(Debug)]
+pub(crate) struct TooLarge(u32);
+
+impl Layout {
+    pub(crate) fn new(vocab_size: usize) -> Self {
+        let width = if vocab_size <= 1 << 16 { Width::Two } else { Width::Four };
+        Self { width, vocab_size }
+    }
+
+    /// The bytes of some ids.
+    pub(crate) fn lay_out(self, ids: &[u32]) -> Result<Vec<u8>, TooLarge> {
+        // the largest of all, for a search that may stop early takes several times as long
+        match ids.iter().max() {
+            Some(&id) if id as usize >= self.vocab_size => Err(TooLarge(id)),
+            _ => Ok(match self.width {
+                Width::Two => ids.iter().flat_map(|&id| (id as u16).to_le_bytes()).collect(),
+                Width::Four => ids.iter().flat_map(|&id| id.to_le_bytes()).collect(),
+            }),
+        }
+    }
+}
+
+/// Writes a token file, part by part; it appears when finished.
 #[derive(Debug)]
 pub(crate) struct TokenWriter {
     file: AtomicFile,
     path: PathBuf,
-    width: Width,
-    vocab_size: usize,
+    layout: Layout,
     len: usize,
-    buffer: Vec<u8>,
 }
 
 impl TokenWriter {
-    pub(crate) fn create(path: &Path, vocab_size: usize) -> Result<Self> {
+    pub(crate) fn create(path: &Path, layout: Layout) -> Result<Self> {
         let mut file = AtomicFile::create(path)?;
         // the number of ids is known at the end
         file.write(&[0; HEADER_BYTES])?;
-        let width = Width::for_vocab(vocab_size);
-        Ok(Self { file, path: path.to_path_buf(), width, vocab_size, len: 0, buffer: Vec::new() })
+        Ok(Self { file, path: path.to_path_buf(), layout, len: 0 })
     }
 
-    /// Appends ids; an id that the vocabulary lacks is an error, never a wrapped number.
-    pub(crate) fn push(&mut self, ids: &[u32]) -> Result<()> {
-        if let Some(id) = ids.iter().find(|&&id| id as usize >= self.vocab_size) {
-            return Err(Error::TokenFile {
-                path: self.path.clone(),
-                reason: format!("id {id} does not fit a vocabulary of {}", self.vocab_size),
-            });
-        }
-        self.buffer.clear();
-        match self.width {
-            Width::Two => self.buffer.extend(ids.iter().flat_map(|&id| (id as u16).to_le_bytes())),
-            Width::Four => self.buffer.extend(ids.iter().flat_map(|&id| id.to_le_bytes())),
-        }
-        self.len += ids.len();
-        self.file.write(&self.buffer)
+    /// Appends what [`Layout::lay_out`] made.
+    pub(crate) fn push(&mut self, part: Result<Vec<u8>, TooLarge>) -> Result<()> {
+        let bytes = part.map_err(|TooLarge(id)| Error::TokenFile {
+            path: self.path.clone(),
+            reason: format!("id {id} does not fit a vocabulary of {}", self.layout.vocab_size),
+        })?;
+        self.len += bytes.len() / self.layout.width as usize;
+        self.file.write(&bytes)
     }
 
     /// Writes the header, puts the file in place and gives the number of ids.
@@ -207,8 +224,8 @@ impl TokenWriter {
         let mut header = Vec::with_capacity(HEADER_BYTES);
         header.extend_from_slice(MAGIC);
         header.extend_from_slice(&VERSION.to_le_bytes());
-        header.extend_from_slice(&(self.width as u32).to_le_bytes());
-        header.extend_from_slice(&(self.vocab_size as u64).to_le_bytes());
+        header.extend_from_slice(&(self.layout.width as u32).to_le_bytes());
+        header.extend_from_slice(&(self.layout.vocab_size as u64).to_le_bytes());
         header.extend_from_slice(&(self.len as u64).to_le_bytes());
         self.file.write_at_start(&header)?;
         self.file.commit()?;
@@ -222,9 +239,10 @@ mod tests {
 
     fn written(folder: &Path, vocab_size: usize, ids: &[u32]) -> PathBuf {
         let path = folder.join("x.bin");
-        let mut writer = TokenWriter::create(&path, vocab_size).unwrap();
+        let layout = Layout::new(vocab_size);
+        let mut writer = TokenWriter::create(&path, layout).unwrap();
         for part in ids.chunks(3) {
-            writer.push(part).unwrap();
+            writer.push(layout.lay_out(part)).unwrap();
         }
         assert_eq!(writer.finish().unwrap(), ids.len());
         path
@@ -252,7 +270,8 @@ mod tests {
     fn an_id_past_the_vocabulary_is_refused_on_writing_and_found_on_reading() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("y.bin");
-        assert!(TokenWriter::create(&path, 10).unwrap().push(&[9, 10]).is_err());
+        let layout = Layout::new(10);
+        assert!(TokenWriter::create(&path, layout).unwrap().push(layout.lay_out(&[9, 10])).is_err());
         assert!(!path.exists());
 
         let path = written(folder.path(), 10, &[1, 2, 3]);

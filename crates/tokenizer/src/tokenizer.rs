@@ -1,24 +1,21 @@
 //! The tokenizer: text to ids and ids to text, whatever its kind.
 
 use std::fmt;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use crate::atomic;
 use crate::bpe::BpeEncoder;
-use crate::chunk::{Cut, chunks};
-use crate::count::CHUNKS_PER_THREAD;
+use crate::encode::Origin;
 use crate::error::{Error, Result};
 use crate::foreign::Foreign;
 use crate::kind::{DetectedKind, tokenizer_path};
 use crate::read;
 use crate::stream::DecodeStream;
 use crate::table::{CharTable, TokenTable};
-use crate::text::{count_characters, hex};
+use crate::text::hex;
 
 /// A vocabulary and the rules to encode with it; in and out of a `tokenizer.json`.
 ///
@@ -47,12 +44,6 @@ pub(crate) enum Decoder {
     Table(TokenTable),
     /// By the rules of the file, where a token's text depends on its neighbours.
     Foreign(Arc<Foreign>),
-}
-
-/// Why a chunk has no ids; the place is a byte offset in the chunk.
-enum Fault {
-    Character(char, usize),
-    NotUtf8(usize),
 }
 
 impl Tokenizer {
@@ -128,70 +119,11 @@ impl Tokenizer {
     /// [`Error::InputNotUtf8`], and as [`Tokenizer::encode`].
     pub fn encode_bytes(&self, bytes: &[u8]) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
-        self.encode_range(bytes, 0..bytes.len(), &mut |part, _| {
-            ids.extend_from_slice(part);
-            Ok(())
+        self.encode_range(bytes, 0..bytes.len(), Origin::default(), &<[u32]>::to_vec, &mut |part, _| {
+            ids.extend(part);
+            Ok::<_, Error>(())
         })?;
         Ok(ids)
-    }
-
-    /// Encodes a range of `bytes` chunk by chunk and hands the ids over in order, each time with the
-    /// place that they reach up to.
-    ///
-    /// The range is encoded as a text of its own; the rest of `bytes` is there to count positions in.
-    pub(crate) fn encode_range(
-        &self,
-        bytes: &[u8],
-        range: Range<usize>,
-        sink: &mut dyn FnMut(&[u32], usize) -> Result<()>,
-    ) -> Result<()> {
-        let cut = match &self.encoder {
-            Encoder::Byte => Cut::Byte,
-            Encoder::Char(_) => Cut::Character,
-            Encoder::Bpe(_) => Cut::Piece,
-            Encoder::Foreign(foreign) => return foreign.encode(bytes, range, sink),
-        };
-        let mut all = chunks(bytes, range, cut);
-        loop {
-            let batch: Vec<Range<usize>> =
-                all.by_ref().take(CHUNKS_PER_THREAD * rayon::current_num_threads()).collect();
-            let encoded: Vec<Result<Vec<u32>, Fault>> = match batch.as_slice() {
-                [] => return Ok(()),
-                // a prompt: not worth waking a thread
-                [only] => vec![self.encode_chunk(&bytes[only.clone()])],
-                batch => batch.par_iter().map(|chunk| self.encode_chunk(&bytes[chunk.clone()])).collect(),
-            };
-            for (chunk, ids) in batch.iter().zip(encoded) {
-                let ids = ids.map_err(|fault| self.describe(&fault, bytes, chunk.start))?;
-                sink(&ids, chunk.end)?;
-            }
-        }
-    }
-
-    fn encode_chunk(&self, bytes: &[u8]) -> Result<Vec<u32>, Fault> {
-        let mut ids = Vec::new();
-        let text = || std::str::from_utf8(bytes).map_err(|error| Fault::NotUtf8(error.valid_up_to()));
-        match &self.encoder {
-            Encoder::Byte => ids.extend(bytes.iter().copied().map(u32::from)),
-            Encoder::Char(table) => {
-                table.encode(text()?, &mut ids).map_err(|(character, at)| Fault::Character(character, at))?;
-            }
-            Encoder::Bpe(encoder) => encoder.encode(text()?, &mut ids),
-            // has its own way through a text
-            Encoder::Foreign(_) => {}
-        }
-        Ok(ids)
-    }
-
-    fn describe(&self, fault: &Fault, bytes: &[u8], start: usize) -> Error {
-        match *fault {
-            Fault::NotUtf8(at) => Error::InputNotUtf8 { offset: start + at },
-            Fault::Character(character, at) => Error::UnknownCharacter {
-                character,
-                position: count_characters(&bytes[..start + at]) + 1,
-                vocab_size: self.vocab_size,
-            },
-        }
     }
 
     /// The text of a sequence of ids; bytes that are no character become U+FFFD.

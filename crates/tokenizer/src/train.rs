@@ -144,7 +144,7 @@ fn bpe(
             pieces.counts.len()
         ));
     }
-    let learned = learn::learn(&pieces.counts, size, &mut |done, all| progress(Stage::Merging, done, all));
+    let learned = learn::learn(pieces.counts, size, &mut |done, all| progress(Stage::Merging, done, all));
     if learned.tokens.len() < size {
         notes.push(format!(
             "the vocabulary has {} entries, not {size}: no pair of tokens is left that occurs twice",

@@ -73,6 +73,29 @@ fn validation_is_exactly_the_last_fraction_of_the_characters() {
     assert_eq!((bytes.train.len(), bytes.val.len()), (267, 33));
 }
 
+/// The cut is counted in blocks from the end: here it is in the last block, the first, and between.
+#[test]
+fn validation_of_a_long_text_is_exact_and_the_files_are_the_same_on_any_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let content = "é漢x".repeat(1_700_000);
+    let source = text(content.as_str());
+    let tokenizer = train(&Kind::Char, "éx漢", None);
+    let on_threads = |threads: usize, val_fraction: f64| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let dataset = encode(&tokenizer, &source, folder.path(), val_fraction);
+            assert_eq!(dataset.val.len(), (val_fraction * 5_100_000.0) as usize);
+            dataset.train.verify().unwrap();
+            [dataset.train, dataset.val].map(|file| std::fs::read(file.path()).unwrap())
+        })
+    };
+    let half = on_threads(1, 0.5);
+    assert!(on_threads(2, 0.5) == half && on_threads(3, 0.5) == half);
+    for val_fraction in [0.001, 0.999] {
+        on_threads(2, val_fraction);
+    }
+}
+
 #[test]
 fn fractions_outside_their_range_are_named() {
     let folder = tempfile::tempdir().unwrap();

@@ -24,6 +24,11 @@ proptest! {
             prop_assert_eq!(&tokenizer.decode(&ids).unwrap(), &content);
             prop_assert_eq!(tokenizer.decode_bytes(&ids).unwrap(), content.as_bytes());
             prop_assert_eq!(streamed(&tokenizer, &ids), content.as_str());
+            let (mut stream, mut bytes) = (tokenizer.stream(), Vec::new());
+            for &id in &ids {
+                stream.push_bytes(id, &mut bytes).unwrap();
+            }
+            prop_assert_eq!([bytes, stream.finish().into_bytes()].concat(), content.as_bytes());
             let tokens: Vec<Vec<u8>> = ids.iter().map(|&id| tokenizer.token_bytes(id).unwrap()).collect();
             prop_assert_eq!(tokens.concat(), content.as_bytes());
         }

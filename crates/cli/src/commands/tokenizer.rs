@@ -11,6 +11,9 @@ use softdict_tokenizer::{Kind, Stage, TextFile, Tokenizer};
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 
+/// How much of a list of ids is looked at in one go.
+const READ_BYTES: u64 = 1 << 20;
+
 pub(crate) fn run(action: TokenizerAction) -> anyhow::Result<()> {
     match action {
         TokenizerAction::Train { text, kind, vocab_size, out } => train(&text, &kind, vocab_size, &out),
@@ -90,25 +93,82 @@ fn bar(stage: Stage) -> ProgressBar {
 
 fn encode(tokenizer: &Path, text: Option<String>) -> anyhow::Result<()> {
     let tokenizer = open_tokenizer(tokenizer)?;
-    let bytes = text.map_or_else(standard_input, |text| Ok(text.into_bytes()))?;
-    let ids: Vec<String> = tokenizer.encode_bytes(&bytes)?.iter().map(ToString::to_string).collect();
-    output::data(format!("{}\n", ids.join(" ")).as_bytes())
+    let mut out = output::stream();
+    let mut begun = false;
+    let write = |numbers: Vec<u8>| -> anyhow::Result<()> {
+        // spaces are between ids, not before the first
+        let numbers = numbers.get(usize::from(!begun)..).unwrap_or_default();
+        begun |= !numbers.is_empty();
+        Ok(out.write_all(numbers)?)
+    };
+    match text {
+        Some(text) => tokenizer.encode_stream(text.as_bytes(), "the text", numbers, write)?,
+        None => tokenizer.encode_stream(std::io::stdin().lock(), "standard input", numbers, write)?,
+    }
+    out.write_all(b"\n")?;
+    Ok(out.flush()?)
+}
+
+/// Each id after a space, in decimal; formatting in general takes several times as long.
+fn numbers(ids: &[u32]) -> Vec<u8> {
+    let mut numbers = Vec::with_capacity(4 * ids.len());
+    for &id in ids {
+        // a space and the ten digits of the largest
+        let mut word = [b' '; 11];
+        let (mut start, mut rest) = (word.len(), id);
+        while rest > 0 || start == word.len() {
+            start -= 1;
+            word[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        numbers.extend_from_slice(&word[start - 1..]);
+    }
+    numbers
 }
 
 fn decode(tokenizer: &Path, ids: Vec<u32>) -> anyhow::Result<()> {
     let tokenizer = open_tokenizer(tokenizer)?;
-    let ids = if ids.is_empty() { parse_ids(&String::from_utf8_lossy(&standard_input()?))? } else { ids };
-    if std::io::stdout().is_terminal() {
-        return output::text(&(tokenizer.decode(&ids)? + "\n"));
+    let terminal = std::io::stdout().is_terminal();
+    let mut stream = tokenizer.stream();
+    let mut write = |ids: Vec<u32>| -> anyhow::Result<()> {
+        let (mut text, mut bytes) = (String::new(), Vec::new());
+        for id in ids {
+            if terminal {
+                text.extend(stream.push(id)?);
+            } else {
+                // into a pipe or file the text that was encoded, byte for byte
+                stream.push_bytes(id, &mut bytes)?;
+            }
+        }
+        if terminal { output::text(&text) } else { output::data(&bytes) }
+    };
+    if ids.is_empty() {
+        ids_from(std::io::stdin().lock(), &mut write)?;
+    } else {
+        write(ids)?;
     }
-    // into a pipe or file the text that was encoded, byte for byte
-    output::data(&tokenizer.decode_bytes(&ids)?)
+    let rest = stream.finish();
+    if terminal { output::text(&(rest + "\n")) } else { output::data(rest.as_bytes()) }
 }
 
-fn standard_input() -> anyhow::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut bytes).context("standard input")?;
-    Ok(bytes)
+/// Hands the ids on standard input over, some at a time.
+fn ids_from(
+    mut input: impl Read,
+    write: &mut dyn FnMut(Vec<u32>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    loop {
+        let read = input.by_ref().take(READ_BYTES).read_to_end(&mut text).context("standard input")?;
+        let whole = (read as u64) < READ_BYTES;
+        // a number at the end may go on
+        let last = text.iter().rposition(u8::is_ascii_whitespace).unwrap_or(0);
+        let end = if whole { text.len() } else { last };
+        write(parse_ids(&String::from_utf8_lossy(&text[..end]))?)?;
+        if whole {
+            return Ok(());
+        }
+        text.drain(..end);
+    }
 }
 
 fn parse_ids(text: &str) -> anyhow::Result<Vec<u32>> {
@@ -155,6 +215,23 @@ mod tests {
         assert_eq!(token_label(&"a漢".as_bytes()[..3]), "a\\xE6\\xBC");
         assert_eq!(token_label(b"\x1b"), "\\u{1b}");
         assert_eq!(token_label(b""), "∅");
+    }
+
+    #[test]
+    fn ids_are_written_in_decimal_and_read_back_across_blocks() {
+        let ids: Vec<u32> = (0..10).map(|power| 10u32.pow(power)).chain([0, 9, 65_535, u32::MAX]).collect();
+        let ids = ids.repeat(30_000);
+        let words: Vec<String> = ids.iter().map(|id| format!(" {id}")).collect();
+        let text = numbers(&ids);
+        assert!(text == words.concat().into_bytes());
+        assert!(text.len() as u64 > 2 * READ_BYTES);
+        let mut read = Vec::new();
+        ids_from(text.as_slice(), &mut |part| {
+            read.extend(part);
+            Ok(())
+        })
+        .unwrap();
+        assert!(read == ids);
     }
 
     #[test]
