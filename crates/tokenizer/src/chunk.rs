@@ -129,6 +129,8 @@ mod tests {
         assert_eq!(nearest_break(b"one three", 4), 3);
         assert_eq!(nearest_break(b"one three four", 7), 9);
         assert_eq!(nearest_break(b"unbroken", 5), 5);
+        // the whole text is one part when nothing is cut off
+        assert_eq!(nearest_break(b"one x", 5), 5);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{PROSE, long_text, streamed, text, their_ids, theirs};
+use common::{PROSE, long_text, streamed, streamed_bytes, text, their_ids, theirs};
 use proptest::prelude::*;
 use serde_json::json;
 use softdict_tokenizer::{DetectedKind, Tokenizer, encode_to_file};
@@ -159,6 +159,8 @@ proptest! {
         prop_assert_eq!(&tokenizer.decode(&ids).unwrap(), &content);
         for stop in 0..=ids.len() {
             prop_assert_eq!(streamed(&tokenizer, &ids[..stop]), tokenizer.decode(&ids[..stop]).unwrap());
+            let bytes = streamed_bytes(&tokenizer, &ids[..stop]);
+            prop_assert_eq!(bytes, tokenizer.decode_bytes(&ids[..stop]).unwrap());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PROSE, all_kinds, long_text, streamed, text, train};
+use common::{PROSE, all_kinds, long_text, streamed, streamed_bytes, text, train};
 use proptest::prelude::*;
 use softdict_tokenizer::{Kind, Tokenizer};
 
@@ -24,11 +24,7 @@ proptest! {
             prop_assert_eq!(&tokenizer.decode(&ids).unwrap(), &content);
             prop_assert_eq!(tokenizer.decode_bytes(&ids).unwrap(), content.as_bytes());
             prop_assert_eq!(streamed(&tokenizer, &ids), content.as_str());
-            let (mut stream, mut bytes) = (tokenizer.stream(), Vec::new());
-            for &id in &ids {
-                stream.push_bytes(id, &mut bytes).unwrap();
-            }
-            prop_assert_eq!([bytes, stream.finish().into_bytes()].concat(), content.as_bytes());
+            prop_assert_eq!(streamed_bytes(&tokenizer, &ids), content.as_bytes());
             let tokens: Vec<Vec<u8>> = ids.iter().map(|&id| tokenizer.token_bytes(id).unwrap()).collect();
             prop_assert_eq!(tokens.concat(), content.as_bytes());
         }
@@ -142,6 +138,7 @@ fn ids_that_no_token_has_are_errors_with_both_numbers() {
         let message = tokenizer.decode(&[0, id]).unwrap_err().to_string();
         assert!(message.contains(&format!("token id {id}")), "{message}");
         assert!(tokenizer.stream().push(id).is_err());
+        assert!(tokenizer.stream().push_bytes(id, &mut Vec::new()).is_err());
         assert!(tokenizer.token_text(id).is_err());
     }
 }

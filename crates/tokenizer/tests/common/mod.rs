@@ -60,3 +60,12 @@ pub(crate) fn streamed(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     }
     all + &stream.finish()
 }
+
+/// The same as bytes.
+pub(crate) fn streamed_bytes(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<u8> {
+    let (mut stream, mut bytes) = (tokenizer.stream(), Vec::new());
+    for &id in ids {
+        stream.push_bytes(id, &mut bytes).unwrap();
+    }
+    [bytes, stream.finish().into_bytes()].concat()
+}
