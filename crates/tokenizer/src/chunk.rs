@@ -13,7 +13,7 @@ pub(crate) const CHUNKS_PER_THREAD: usize = 4;
 
 /// The longest stretch without a certain break that stays whole.
 ///
-/// Merging it takes about 24 bytes of memory for each byte. Only beyond this length may ids differ from
+/// Merging it takes about 30 bytes of memory for each byte. Only beyond this length may ids differ from
 /// what the `tokenizers` crate gives, which needs the whole of it in memory, many times over.
 pub(crate) const LONGEST_RUN: usize = 4 << 20;
 
