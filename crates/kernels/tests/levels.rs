@@ -64,6 +64,22 @@ fn products_match_the_definition_at_every_level_and_precision() {
     }
 }
 
+fn bf16_rounds_the_operands_and_nothing_else_at_every_level() {
+    let (m, k, n) = (7, 129, 33);
+    let values = |len: usize, step: f32| (0..len).map(|i| (i as f32 * step).sin()).collect::<Vec<f32>>();
+    let (a, b) = (values(m * k, 0.7), values(k * n, 0.3));
+    let round =
+        |values: &[f32]| values.iter().map(|&v| half::bf16::from_f32(v).to_f32()).collect::<Vec<f32>>();
+    let expected = naive(&round(&a), &round(&b), m, k, n);
+    for level in LEVELS {
+        force(level);
+        let mut out = vec![0.0; m * n];
+        let edge = Edge { precision: Precision::Bf16, ..Edge::default() };
+        matmul(&mut out, edge, View::new(&a, m, k), View::new(&b, k, n));
+        assert!(out.iter().zip(&expected).all(|(x, y)| (f64::from(*x) - y).abs() < 1e-4), "{level:?}");
+    }
+}
+
 fn attention_and_its_gradients_are_right_at_every_level() {
     let shapes: [&[usize]; 3] = [&[1, 2, 21, 7], &[1, 1, 26, 7], &[1, 1, 26, 7]];
     for level in LEVELS {
@@ -83,5 +99,6 @@ fn attention_and_its_gradients_are_right_at_every_level() {
 #[test]
 fn every_level_gives_the_same() {
     products_match_the_definition_at_every_level_and_precision();
+    bf16_rounds_the_operands_and_nothing_else_at_every_level();
     attention_and_its_gradients_are_right_at_every_level();
 }

@@ -2,13 +2,15 @@
 
 #![expect(unsafe_code, reason = "tiles take pointers, which come from checked places")]
 
-use super::block::{Block, Inputs, KEYS, Left, MARGIN, Panels, QUERIES, Strip, Task, row_of, tile_rows};
+use super::block::{
+    Block, Inputs, KEYS, Left, MARGIN, Panels, QUERIES, Strip, Task, by_query, row_of, tile_rows, to_queries,
+};
 use super::{Layout, Options, Size};
 use crate::matmul::lanes::{Exact, Words};
 use crate::matmul::pack::Aligned;
-use crate::matmul::{Place, View, by_level};
+use crate::matmul::{Place, by_level};
 use crate::parallel::{Shared, tasks};
-use crate::simd::{Level, dot, exp, vectorized};
+use crate::simd::{dot, exp, vectorized};
 use std::cell::RefCell;
 
 vectorized! {
@@ -175,8 +177,11 @@ fn one_block<W: Words>(job: &Job<'_>, block: Block, scratch: &mut Scratch) {
     let (p, dp) = (scratch.p.at_least(QUERIES * KEYS), scratch.dp.at_least(QUERIES * KEYS));
     let (q, dout) = (task.queries(job.inputs.q), task.queries((job.saved.dout, job.saved.layout)));
     // scores = scale·q·kᵀ once more, and dp = dout·vᵀ, which inverts out = p·v towards p
-    by_query::<W>(&task, block, q, &scratch.keys[0], scale, p);
-    by_query::<W>(&task, block, dout, &scratch.values, 1.0, dp);
+    // SAFETY: both buffers hold a block and are this thread's.
+    unsafe {
+        by_query::<W>(&task, block, q, &scratch.keys[0], scale, p);
+        by_query::<W>(&task, block, dout, &scratch.values, 1.0, dp);
+    }
     let mut used = p;
     if task.options.dropout.is_some() {
         used = scratch.dropped.at_least(QUERIES * KEYS);
@@ -205,46 +210,9 @@ fn one_block<W: Words>(job: &Job<'_>, block: Block, scratch: &mut Scratch) {
     let [dq, dk, dv] = job.to;
     // inverts: out = dropped(p)·v towards v, then scores = scale·q·kᵀ towards q and k
     by_key::<W>(&task, block, used, &scratch.douts, dv);
-    to_queries::<W>(&task, block, dp, &scratch.keys[1], dq);
+    // SAFETY: the gradient's rows end in zeros, see above; dq's rows are this task's, and their end was checked.
+    unsafe { to_queries::<W>(&task, block, dp, &scratch.keys[1], dq) };
     by_key::<W>(&task, block, dp, &scratch.queries, dk);
-}
-
-/// to (rows, keys) = scale·left·right, where any row of a tile sees the key.
-#[inline(always)]
-fn by_query<W: Words>(task: &Task, block: Block, left: View<'_>, right: &Panels, scale: f32, to: *mut f32) {
-    let mut row = 0;
-    while row < block.rows {
-        let rows = tile_rows::<W>(block.rows - row);
-        let columns = right.whole::<W>(block.key + task.seen(block, row + rows - 1)) - block.key;
-        let left = Left { at: left.at(block.first + row, 0), row: left.place.row_stride, step: 1 };
-        let strip = Strip { rows, words: task.size.head_size, columns, scale, accumulate: false };
-        // SAFETY: the rows lie in the view, the keys in their panels, and the result is this thread's.
-        unsafe { strip.times::<W>(left, right, (0, block.key), (to.add(row * KEYS), KEYS)) };
-        row += rows;
-    }
-}
-
-/// dq (+)= dscores·K.
-#[inline(always)]
-fn to_queries<W: Words>(
-    task: &Task,
-    block: Block,
-    dscores: *const f32,
-    keys: &Panels,
-    (dq, place): (Shared, Place),
-) {
-    let mut row = 0;
-    while row < block.rows {
-        let rows = tile_rows::<W>(block.rows - row);
-        let words = task.seen(block, row + rows - 1);
-        let left = Left { at: dscores.wrapping_add(row * KEYS), row: KEYS, step: 1 };
-        let strip =
-            Strip { rows, words, columns: task.size.head_size, scale: 1.0, accumulate: block.key > 0 };
-        let out = row_of(dq, place, block.first + row);
-        // SAFETY: the rows of dq are this task's, and their end was checked; the keys have their panels.
-        unsafe { strip.times::<W>(left, keys, (block.key, 0), (out, place.row_stride)) };
-        row += rows;
-    }
 }
 
 /// to (keys) += weightsᵀ·right, from the first row that sees any of a tile's keys.

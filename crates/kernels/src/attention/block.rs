@@ -195,15 +195,62 @@ impl Strip {
             }
             let target = Target { out: (out, stride), rows, columns: count, scale, addends };
             // SAFETY: the same contract.
-            unsafe {
-                if width == W::On::LANES {
-                    tile::<W, 1>(operands, target);
-                } else {
-                    tile::<W, 2>(operands, target);
-                }
-            }
+            unsafe { tile::<W>(width, operands, target) };
             at += count;
         }
+    }
+}
+
+/// to (rows, keys) = scale·left·rightᵀ of a block, where any row of a tile sees the key; `left` are the head's query
+/// rows, `right` its keys' panels, the rows of `to` are [`KEYS`] apart.
+///
+/// # Safety
+/// `to` holds a block and is this thread's.
+#[inline(always)]
+pub(super) unsafe fn by_query<W: Words>(
+    task: &Task,
+    block: Block,
+    left: View<'_>,
+    right: &Panels,
+    scale: f32,
+    to: *mut f32,
+) {
+    let mut row = 0;
+    while row < block.rows {
+        let rows = tile_rows::<W>(block.rows - row);
+        let columns = right.whole::<W>(block.key + task.seen(block, row + rows - 1)) - block.key;
+        let left = Left { at: left.at(block.first + row, 0), row: left.place.row_stride, step: 1 };
+        let strip = Strip { rows, words: task.size.head_size, columns, scale, accumulate: false };
+        // SAFETY: the rows lie in the view, the keys in their panels, and the result is this thread's.
+        unsafe { strip.times::<W>(left, right, (0, block.key), (to.add(row * KEYS), KEYS)) };
+        row += rows;
+    }
+}
+
+/// to (queries) (+)= weights·right over a block's keys: the first block overwrites, the others add.
+///
+/// # Safety
+/// `weights` hold a block, zero up to the last key that a tile's rows see; the rows of `to` are this task's, and their
+/// end was checked.
+#[inline(always)]
+pub(super) unsafe fn to_queries<W: Words>(
+    task: &Task,
+    block: Block,
+    weights: *const f32,
+    right: &Panels,
+    (to, place): (Shared, Place),
+) {
+    let mut row = 0;
+    while row < block.rows {
+        let rows = tile_rows::<W>(block.rows - row);
+        let words = task.seen(block, row + rows - 1);
+        let left = Left { at: weights.wrapping_add(row * KEYS), row: KEYS, step: 1 };
+        let columns = task.size.head_size;
+        let strip = Strip { rows, words, columns, scale: 1.0, accumulate: block.key > 0 };
+        let out = row_of(to, place, block.first + row);
+        // SAFETY: the same contract; the rows of `right` have their panels.
+        unsafe { strip.times::<W>(left, right, (block.key, 0), (out, place.row_stride)) };
+        row += rows;
     }
 }
 

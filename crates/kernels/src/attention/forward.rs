@@ -2,14 +2,13 @@
 
 #![expect(unsafe_code, reason = "tiles take pointers, which come from checked places")]
 
-use super::block::{Block, Inputs, KEYS, Left, MARGIN, Panels, QUERIES, Strip, Task, row_of, tile_rows};
+use super::block::{Block, Inputs, KEYS, MARGIN, Panels, QUERIES, Task, by_query, row_of, to_queries};
 use super::{Layout, Options, Size};
-use crate::matmul::Place;
-use crate::matmul::by_level;
 use crate::matmul::lanes::{Exact, Words};
 use crate::matmul::pack::Aligned;
+use crate::matmul::{Place, by_level};
 use crate::parallel::{Shared, tasks};
-use crate::simd::{Level, exp, max, sum, vectorized};
+use crate::simd::{exp, max, sum, vectorized};
 use std::cell::RefCell;
 
 vectorized! {
@@ -94,32 +93,20 @@ fn head<W: Words>(job: Job<'_>) {
         let mut key = 0;
         while let Some(block) = job.task.block(first, key) {
             let weights = scratch.weights.at_least(QUERIES * KEYS);
-            score::<W>(&job, block, &scratch.keys, weights);
-            soften(&job, block, weights, &mut scratch.state);
-            gather::<W>(&job, block, &scratch.values, weights);
+            let (task, q) = (&job.task, job.task.queries(job.inputs.q));
+            // SAFETY: the weights hold a block and are this thread's; `soften` leaves zeros where nothing is seen; the
+            // rows of the output are this task's, and their end was checked.
+            unsafe {
+                by_query::<W>(task, block, q, &scratch.keys, task.options.scale, weights);
+                soften(&job, block, weights, &mut scratch.state);
+                to_queries::<W>(task, block, weights, &scratch.values, (job.out, job.place));
+            }
             key += KEYS;
         }
         finish(&job, first, &scratch.state);
         first += rows;
     }
     SCRATCH.set(scratch);
-}
-
-/// weights = scale·Q·Kᵀ, where any row of a tile sees the key.
-#[inline(always)]
-fn score<W: Words>(job: &Job<'_>, block: Block, keys: &Panels, weights: *mut f32) {
-    let (task, q) = (job.task, job.task.queries(job.inputs.q));
-    let mut row = 0;
-    while row < block.rows {
-        let rows = tile_rows::<W>(block.rows - row);
-        let columns = keys.whole::<W>(block.key + task.seen(block, row + rows - 1)) - block.key;
-        let left = Left { at: q.at(block.first + row, 0), row: q.place.row_stride, step: 1 };
-        let strip =
-            Strip { rows, words: task.size.head_size, columns, scale: task.options.scale, accumulate: false };
-        // SAFETY: the rows lie in q, the keys in their panels, and the weights are this thread's.
-        unsafe { strip.times::<W>(left, keys, (0, block.key), (weights.add(row * KEYS), KEYS)) };
-        row += rows;
-    }
 }
 
 /// Scores become exp(score − largest), zeros where a row sees nothing; earlier results are brought to the same.
@@ -145,24 +132,6 @@ fn soften(job: &Job<'_>, block: Block, weights: *mut f32, state: &mut [[f32; 2]]
             };
             multiply(out, factor);
         }
-    }
-}
-
-/// out (+)= weights·V.
-#[inline(always)]
-fn gather<W: Words>(job: &Job<'_>, block: Block, values: &Panels, weights: *const f32) {
-    let task = job.task;
-    let mut row = 0;
-    while row < block.rows {
-        let rows = tile_rows::<W>(block.rows - row);
-        let words = task.seen(block, row + rows - 1);
-        let left = Left { at: weights.wrapping_add(row * KEYS), row: KEYS, step: 1 };
-        let strip =
-            Strip { rows, words, columns: task.size.head_size, scale: 1.0, accumulate: block.key > 0 };
-        let out = row_of(job.out, job.place, block.first + row);
-        // SAFETY: the rows of the output are this task's, and their end was checked; the values have their panels.
-        unsafe { strip.times::<W>(left, values, (block.key, 0), (out, job.place.row_stride)) };
-        row += rows;
     }
 }
 

@@ -145,10 +145,10 @@ macro_rules! by_level {
             }
             match $crate::simd::level() {
                 // SAFETY: `level` is never above what was detected on this processor.
-                Level::Avx512 | Level::Avx512Bf16 => unsafe { avx512($($arg),*) },
+                $crate::simd::Level::Avx512 | $crate::simd::Level::Avx512Bf16 => unsafe { avx512($($arg),*) },
                 // SAFETY: as above.
-                Level::Avx2 => unsafe { avx2($($arg),*) },
-                Level::Portable => $run::<$words<$crate::matmul::lanes::Portable>>($($arg),*),
+                $crate::simd::Level::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::simd::Level::Portable => $run::<$words<$crate::matmul::lanes::Portable>>($($arg),*),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -283,13 +283,7 @@ fn strip<W: Words>(
         let target = Target { out: (out, stride), rows, columns: count, scale, addends };
         // SAFETY: all sizes were checked by `product`, the level by `dispatch`, and no other task writes
         // these elements, which is the contract of `Shared`.
-        unsafe {
-            if width == W::On::LANES {
-                tile::<W, 1>(operands, target);
-            } else {
-                tile::<W, 2>(operands, target);
-            }
-        }
+        unsafe { tile::<W>(width, operands, target) };
         at += count;
     }
 }

@@ -34,14 +34,26 @@ pub(crate) struct Target {
     pub(crate) addends: [Option<(*const f32, usize)>; 3],
 }
 
-/// out = scale·A·B + addends for up to `ROWS` rows and `REGISTERS` registers of columns.
+/// out = scale·A·B + addends for up to `ROWS` rows and a panel of B that is one or two registers wide.
 ///
 /// # Safety
-/// A holds a word for each of `size(rows)` rows, B for each of the tile's columns, `words` times; `target` and
-/// its addends are valid for its rows and columns; the level's instructions are there.
+/// A holds a word for each of `size(rows)` rows, B for each of the panel's `width` columns, `words` times; `target`
+/// and its addends are valid for its rows and columns; the level's instructions are there.
 #[inline(always)]
-pub(crate) unsafe fn tile<W: Words, const REGISTERS: usize>(operands: Operands, target: Target) {
+pub(crate) unsafe fn tile<W: Words>(width: usize, operands: Operands, target: Target) {
     // SAFETY: the same contract.
+    unsafe {
+        if width == W::On::LANES {
+            of_registers::<W, 1>(operands, target);
+        } else {
+            of_registers::<W, 2>(operands, target);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn of_registers<W: Words, const REGISTERS: usize>(operands: Operands, target: Target) {
+    // SAFETY: the contract of `tile`.
     unsafe {
         match size::<W>(target.rows) {
             12 => sized::<W, 12, REGISTERS>(operands, target),
