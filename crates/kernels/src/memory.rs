@@ -13,6 +13,16 @@ pub fn zeros(len: usize) -> Vec<f32> {
     buffer
 }
 
+/// Makes `buffer` hold `len` values, which may be anything; memory that it has is kept.
+pub fn fit(buffer: &mut Vec<f32>, len: usize) {
+    if buffer.capacity() < len {
+        *buffer = Vec::new(); // the old memory goes before the new one comes
+        *buffer = zeros(len);
+    } else {
+        buffer.resize(len, 0.0);
+    }
+}
+
 /// Asks for large pages for a buffer that nobody has touched yet.
 #[cfg(target_os = "linux")]
 fn advise(buffer: &[f32]) {
@@ -46,5 +56,18 @@ mod tests {
             assert_eq!(buffer.len(), len);
             assert!(buffer.iter().all(|value| value.to_bits() == 0));
         }
+    }
+
+    #[test]
+    fn a_buffer_keeps_its_memory_while_it_is_enough() {
+        let mut buffer = Vec::new();
+        fit(&mut buffer, 1000);
+        let at = buffer.as_ptr();
+        fit(&mut buffer, 10);
+        assert_eq!((buffer.len(), buffer.as_ptr()), (10, at));
+        fit(&mut buffer, 1000);
+        assert_eq!((buffer.len(), buffer.as_ptr()), (1000, at));
+        fit(&mut buffer, 5000);
+        assert_eq!(buffer.len(), 5000);
     }
 }

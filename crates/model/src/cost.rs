@@ -1,6 +1,7 @@
 //! What a model costs: parameters by part, floating-point operations, bytes.
 
 use crate::config::ModelConfig;
+use crate::fused::LOGITS;
 use crate::parameters::{ParameterTable, Part};
 
 /// Bytes of an f32.
@@ -66,12 +67,12 @@ impl Cost {
     pub fn training_bytes(&self, batch: usize, length: usize) -> u64 {
         let c = &self.config;
         let raised = c.ffn_dim * c.activation().inputs_per_output();
-        let layer = 2 * c.width() + c.qkv_width() + c.heads * (c.head_size() + 1) + raised + c.ffn_dim + 4;
+        let layer = 2 * c.width() + c.qkv_width() + c.heads * (c.head_size() + 1) + raised + 4;
         let shared = 4 * c.width() + c.qkv_width().max(c.ffn_dim);
         // in 128 bits: sizes that no machine has must come out as such
         let wide = |value: usize| value as u128;
         let rows = wide(batch) * wide(length);
-        let logits = (4 << 20).min(rows * wide(c.vocab_size));
+        let logits = wide(LOGITS).min(rows * wide(c.vocab_size));
         let per_row = wide(c.layers()) * wide(layer) + wide(shared);
         let bytes = wide(F32) * (4 * wide(self.parameters()) + rows * per_row + logits);
         u64::try_from(bytes).unwrap_or(u64::MAX)

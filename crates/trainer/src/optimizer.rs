@@ -2,6 +2,7 @@
 
 use crate::settings::TrainSettings;
 use softdict_kernels::adamw::{self, Update};
+use softdict_kernels::memory;
 use softdict_model::{ParameterTable, Parameters};
 
 /// ε of AdamW, PyTorch's default.
@@ -19,7 +20,7 @@ pub struct Optimizer {
 impl Optimizer {
     /// No gradient seen yet.
     pub fn new(table: &ParameterTable) -> Self {
-        Self { mean: vec![0.0; table.len()], square: vec![0.0; table.len()] }
+        Self { mean: memory::zeros(table.len()), square: memory::zeros(table.len()) }
     }
 
     /// Makes update number `step` and clears the gradient; `norm` is the gradient's global norm.

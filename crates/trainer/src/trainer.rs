@@ -11,7 +11,7 @@ use crate::state::State;
 use candle_core::Device;
 use softdict_checkpoint::{Contents, Progress, TrainerState};
 use softdict_kernels::adamw::global_norm;
-use softdict_kernels::parallel;
+use softdict_kernels::{memory, parallel};
 use softdict_model::{Batch, ComposedEngine, DropoutPass, Engine, FusedEngine, ModelConfig, Parameters};
 use softdict_tokenizer::Dataset;
 use std::path::Path;
@@ -142,7 +142,7 @@ impl<'a> Trainer<'a> {
             Box::new(ComposedEngine::new(job.config, job.device))
         };
         Ok(Self {
-            gradient: vec![0.0; parameters.table().len()],
+            gradient: memory::zeros(parameters.table().len()),
             inputs: vec![0; settings.batch * context],
             targets: vec![0; settings.batch * context],
             saved: None,

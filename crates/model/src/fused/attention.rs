@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::parameters::ParameterTable;
 use softdict_kernels::attention::{self, Buffers, Gradients, Inputs, Layout, Options, Saved};
 use softdict_kernels::matmul::Precision;
+use softdict_kernels::memory::fit;
 use softdict_kernels::rope::{self, RopeTable, Rows, Turn};
 use softdict_kernels::simd::add_assign;
 
@@ -84,12 +85,13 @@ impl AttentionPart {
     pub(super) fn resize(&mut self, size: Size) {
         let rows = size.rows();
         self.stats.resize(rows, [0.0; 2]);
-        self.packed.resize(rows * self.packed_width(), 0.0);
-        self.joined.resize(rows * self.heads * self.head_size, 0.0);
-        self.log_sum_exp.resize(rows * self.heads, 0.0);
+        let packed = rows * self.packed_width();
+        fit(&mut self.packed, packed);
+        fit(&mut self.joined, rows * self.heads * self.head_size);
+        fit(&mut self.log_sum_exp, rows * self.heads);
         if let Some(norms) = &mut self.head_norms {
             let heads = self.heads + self.kv_heads;
-            norms.raw.resize(rows * heads * self.head_size, 0.0);
+            fit(&mut norms.raw, rows * heads * self.head_size);
             norms.stats.resize(rows * heads, [0.0; 2]);
         }
     }

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::parameters::ParameterTable;
 use softdict_kernels::activation::{self, Activation};
 use softdict_kernels::matmul::Precision;
+use softdict_kernels::memory::fit;
 use softdict_kernels::simd::add_assign;
 
 pub(super) struct FfnPart {
@@ -49,7 +50,7 @@ impl FfnPart {
         let rows = size.rows();
         let raised = rows * self.hidden_width * self.kind.inputs_per_output();
         self.stats.resize(rows, [0.0; 2]);
-        self.raised.resize(raised, 0.0);
+        fit(&mut self.raised, raised);
     }
 
     pub(super) fn forward(

@@ -7,10 +7,11 @@ use crate::error::Result;
 use crate::parameters::ParameterTable;
 use softdict_kernels::cross_entropy;
 use softdict_kernels::matmul::Precision;
+use softdict_kernels::memory::fit;
 use softdict_kernels::parallel::{map, share};
 
-/// Logits in memory at once: 16 MiB.
-const LOGITS: usize = 4 << 20;
+/// Logits in memory at once: 64 MiB, so that a large head is packed for many rows.
+pub(crate) const LOGITS: usize = 16 << 20;
 
 /// What the head's backward writes.
 pub(super) struct Down<'a> {
@@ -58,7 +59,7 @@ impl HeadPart {
         self.stats.resize(targets.len(), [0.0; 2]);
         self.norm.forward(values, stream, &mut scratch.normed, &mut self.stats);
         let block = (LOGITS / classes).clamp(1, targets.len());
-        self.logits.resize(block * classes, 0.0);
+        fit(&mut self.logits, block * classes);
         let mut loss = 0.0;
         for (index, targets) in targets.chunks(block).enumerate() {
             let rows = index * block * width..(index * block + targets.len()) * width;

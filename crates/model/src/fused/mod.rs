@@ -19,7 +19,9 @@ use attention::AttentionPart;
 pub use decode::Decoder;
 use ffn::FfnPart;
 use head::HeadPart;
+pub(crate) use head::LOGITS;
 use softdict_kernels::matmul::Precision;
+use softdict_kernels::memory::fit;
 use softdict_kernels::rope::RopeTable;
 use softdict_kernels::simd::add_assign;
 use softdict_kernels::{embedding, parallel};
@@ -132,16 +134,16 @@ impl FusedEngine {
         }
         self.rows = rows;
         for stream in &mut self.stream {
-            stream.resize(rows * width, 0.0);
+            fit(stream, rows * width);
         }
-        self.gradient.resize(rows * width, 0.0);
+        fit(&mut self.gradient, rows * width);
         if self.config.settings.parallel_residual {
-            self.before.resize(rows * width, 0.0);
+            fit(&mut self.before, rows * width);
         }
-        self.scratch.normed.resize(rows * width, 0.0);
-        self.scratch.wide.resize(rows * widest, 0.0);
-        self.scratch.narrow.resize(rows * width, 0.0);
-        self.scratch.branch.resize(rows * width, 0.0);
+        fit(&mut self.scratch.normed, rows * width);
+        fit(&mut self.scratch.wide, rows * widest);
+        fit(&mut self.scratch.narrow, rows * width);
+        fit(&mut self.scratch.branch, rows * width);
     }
 
     /// Runs the model up to the last residual stream.
