@@ -209,15 +209,20 @@ fn one_block<W: Words>(job: &Job<'_>, block: Block, scratch: &mut Scratch) {
     }
     let [dq, dk, dv] = job.to;
     // inverts: out = dropped(p)·v towards v, then scores = scale·q·kᵀ towards q and k
-    by_key::<W>(&task, block, used, &scratch.douts, dv);
-    // SAFETY: the gradient's rows end in zeros, see above; dq's rows are this task's, and their end was checked.
-    unsafe { to_queries::<W>(&task, block, dp, &scratch.keys[1], dq) };
-    by_key::<W>(&task, block, dp, &scratch.queries, dk);
+    // SAFETY: rows of `used` and `dp` end in zeros, see above; the results' rows are this task's, and their end was checked.
+    unsafe {
+        to_keys::<W>(&task, block, used, &scratch.douts, dv);
+        to_queries::<W>(&task, block, dp, &scratch.keys[1], dq);
+        to_keys::<W>(&task, block, dp, &scratch.queries, dk);
+    }
 }
 
 /// to (keys) += weightsᵀ·right, from the first row that sees any of a tile's keys.
+///
+/// # Safety
+/// As [`to_queries`].
 #[inline(always)]
-fn by_key<W: Words>(
+unsafe fn to_keys<W: Words>(
     task: &Task,
     block: Block,
     weights: *const f32,
@@ -232,7 +237,7 @@ fn by_key<W: Words>(
         let words = block.rows - row;
         let strip = Strip { rows: keys, words, columns: task.size.head_size, scale: 1.0, accumulate: true };
         let out = row_of(to, place, block.key + key);
-        // SAFETY: the rows of the result are this task's, and their end was checked; the rows have their panels.
+        // SAFETY: the same contract; the rows of `right` have their panels.
         unsafe { strip.times::<W>(left, right, (block.first + row, 0), (out, place.row_stride)) };
         key += keys;
     }
