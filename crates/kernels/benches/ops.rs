@@ -65,7 +65,7 @@ fn operations(criterion: &mut Criterion) {
     let table = RopeTable::new(TIME, WIDTH / HEADS, 10_000.0).unwrap();
     let table = Arc::new(table);
     compare(criterion, "rope", &[heads], |ops, x| ops.rope(&table, &x[0], 0));
-    let options = Options { causal: true, scale: (HEADS as f32 / WIDTH as f32).sqrt(), dropout: None };
+    let options = Options::plain(true, (HEADS as f32 / WIDTH as f32).sqrt());
     compare(criterion, "attention", &[heads; 3], |ops, x| ops.attention(options, &x[0], &x[1], &x[2]));
     let hidden: &[usize] = &[BATCH, TIME, 4 * WIDTH];
     for kind in [Activation::Gelu, Activation::GeluTanh, Activation::Relu2, Activation::SwiGlu] {

@@ -3,11 +3,12 @@
 //! A row has one product with each weight, so the time is that of reading the weights, and each is read from memory
 //! once however many rows there are. What a row gets does not depend on the others, nor on the threads, to the bit.
 
+#![expect(unsafe_code, reason = "tasks own places of one buffer, and registers go through pointers")]
+
+use crate::lanes::{Lanes, Words, by_level};
 use crate::linear::Size;
-use crate::parallel::Shared;
+use crate::parallel::{Shared, pieces};
 use crate::simd::{add_assign, exp, max, vectorized};
-use crate::team::Team;
-use pulp::{Arch, Simd, WithSimd};
 
 /// Weights that are worth handing to another thread: 64 KiB, two microseconds.
 const LEAST: usize = 1 << 14;
@@ -26,7 +27,6 @@ const FIRST: usize = 1 << 12;
 /// # Panics
 /// When `x` and `y` differ in rows.
 pub fn linear(
-    team: &Team,
     size: Size,
     x: &[f32],
     weight: &[f32],
@@ -48,16 +48,12 @@ pub fn linear(
         }
     }
     let y = Shared::new(y);
-    team.ranges(outputs, LEAST.div_ceil(inputs), |columns| {
+    pieces(outputs, LEAST.div_ceil(inputs), |columns| {
         let weight = &weight[columns.start * inputs..columns.end * inputs];
-        let add = |row: usize, column: usize, product: f32| {
-            #[expect(unsafe_code, reason = "tasks own disjoint columns of y")]
-            // SAFETY: row < M and column < N, so the element lies inside y; `ranges` gives each column to one task.
-            unsafe {
-                *y.at(row * outputs + columns.start + column) += product;
-            }
-        };
-        Arch::new().dispatch(Products { width: inputs, a: weight, b: x, put: add });
+        let out = y.at(columns.start);
+        // columns are no task's but this one's, and x and y have the same rows
+        let job = Products { width: inputs, a: weight, b: x, out, stride: outputs };
+        by_level!(Exact, products(job: Products<'_>));
     });
 }
 
@@ -83,9 +79,7 @@ pub struct Heads {
 /// `scores` `(B, H, S)` or more; `out` `(B, H·D)`.
 /// # Panics
 /// When `scores` or `out` has another size.
-#[expect(clippy::too_many_arguments, reason = "the buffers of one step, owned by the decoder")]
 pub fn attention(
-    team: &Team,
     size: Heads,
     scale: f32,
     (queries, stride): (&[f32], usize),
@@ -103,172 +97,159 @@ pub fn attention(
     let (scores, out) = (Shared::new(scores), Shared::new(out));
     // as much as a piece of a linear layer has to read
     let least = LEAST.div_ceil(2 * seen * head_size);
-    team.ranges(batch * kv_heads, least, |pieces| {
-        for index in pieces {
+    pieces(batch * kv_heads, least, |some| {
+        for index in some {
             let (row, kv_head) = (index / kv_heads, index % kv_heads);
             let start = row * stride + kv_head * group * head_size;
             let q = &queries[start..start + group * head_size];
             let cached = index * capacity * head_size..(index * capacity + seen) * head_size;
-            #[expect(unsafe_code, reason = "tasks own disjoint rows of the scores and of the output")]
-            // SAFETY: index < B·G, so both slices lie inside their buffers, as asserted above; `ranges` gives each index to
+            // SAFETY: index < B·G, so both slices lie inside their buffers, as asserted above; `pieces` gives each index to
             // one task.
             let (scores, out) = unsafe {
                 let own = |all: Shared, len: usize| std::slice::from_raw_parts_mut(all.at(index * len), len);
                 (own(scores, group * seen), own(out, group * head_size))
             };
-            let put = |head: usize, key: usize, product: f32| scores[head * seen + key] = product;
-            Arch::new().dispatch(Products { width: head_size, a: &keys[cached.clone()], b: q, put });
+            scores.fill(0.0);
+            let (a, out_scores) = (&keys[cached.clone()], scores.as_mut_ptr());
+            let job = Products { width: head_size, a, b: q, out: out_scores, stride: seen };
+            by_level!(Exact, products(job: Products<'_>));
             for (scores, out) in scores.chunks_exact_mut(seen).zip(out.chunks_exact_mut(head_size)) {
                 softmax(scores, scale);
-                Arch::new().dispatch(Gather { weights: scores, rows: &values[cached.clone()], out });
+                let rows = &values[cached.clone()];
+                let weights = &*scores;
+                by_level!(Exact, gather(weights: &[f32], rows: &[f32], out: &mut [f32]));
             }
         }
     });
 }
 
-/// All products of the rows of `a`, each read once, with the rows of `b`: `put(row of b, row of a, product)`.
-struct Products<'a, P> {
+/// All products of the rows of `a`, each read once, with the rows of `b`, added to `out`: a row for each of `b`,
+/// `stride` apart, a column for each of `a`. These places belong to the task.
+#[derive(Clone, Copy)]
+struct Products<'a> {
     width: usize,
     a: &'a [f32],
     b: &'a [f32],
-    put: P,
+    out: *mut f32,
+    stride: usize,
 }
 
-impl<P: FnMut(usize, usize, f32)> WithSimd for Products<'_, P> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        let Self { width, a, b, .. } = self;
-        // known beforehand, one row of b costs least
-        if b.len() == width {
-            for (column, a) in a.chunks_exact(width).enumerate() {
-                self.tile::<S, 1, 1>(simd, (0, column), a, b);
-            }
-            return;
-        }
-        // beside a row of `a` that comes from memory, as many of b as half the first cache holds
-        let together = (FIRST / width).clamp(1, ROWS);
-        let (first, rest) = b.split_at(b.len().min(together * width));
-        for (group, a) in a.chunks(COLUMNS * width).enumerate() {
-            // the first rows of b bring those of `a` into the cache one by one: processors read ahead in a single
-            // stream, but not in several side by side
-            for (at, a) in a.chunks_exact(width).enumerate() {
-                self.across::<S, 1>(simd, (0, group * COLUMNS + at), a, first);
-            }
-            for (block, b) in rest.chunks(ROWS * width).enumerate() {
-                let place = (together + block * ROWS, group * COLUMNS);
-                if a.len() == COLUMNS * width {
-                    self.across::<S, COLUMNS>(simd, place, a, b);
-                    continue;
-                }
-                for (at, a) in a.chunks_exact(width).enumerate() {
-                    self.across::<S, 1>(simd, (place.0, place.1 + at), a, b);
-                }
-            }
-        }
-    }
-}
-
-impl<P: FnMut(usize, usize, f32)> Products<'_, P> {
-    /// The products of N rows of `a` with up to [`ROWS`] rows of `b`.
-    #[inline(always)]
-    fn across<S: Simd, const N: usize>(&mut self, simd: S, place: (usize, usize), a: &[f32], b: &[f32]) {
-        match b.len() / self.width {
-            1 => self.tile::<S, N, 1>(simd, place, a, b),
-            2 => self.tile::<S, N, 2>(simd, place, a, b),
-            3 => self.tile::<S, N, 3>(simd, place, a, b),
-            _ => self.tile::<S, N, ROWS>(simd, place, a, b),
-        }
-    }
-
-    /// The products of N rows of `a` with M rows of `b`, each with the same order of sums whatever N and M are.
-    #[inline(always)]
-    fn tile<S: Simd, const N: usize, const M: usize>(
-        &mut self,
-        simd: S,
-        (row, column): (usize, usize),
-        a: &[f32],
-        b: &[f32],
-    ) {
-        let (a, rest_a) = split::<S, N>(a, self.width);
-        let (b, rest_b) = split::<S, M>(b, self.width);
-        let mut sums = [[simd.splat_f32s(0.0); M]; N];
-        for step in 0..a[0].len() {
-            for n in 0..N {
-                for m in 0..M {
-                    sums[n][m] = simd.mul_add_e_f32s(a[n][step], b[m][step], sums[n][m]);
-                }
-            }
-        }
-        for n in 0..N {
-            for m in 0..M {
-                let mut total = simd.reduce_sum_f32s(sums[n][m]);
-                for (a, b) in rest_a[n].iter().zip(rest_b[m]) {
-                    total += a * b;
-                }
-                (self.put)(row + m, column + n, total);
-            }
-        }
-    }
-}
-
-/// The first N rows as vectors, and what fills none.
 #[inline(always)]
-fn split<S: Simd, const N: usize>(rows: &[f32], width: usize) -> ([&[S::f32s]; N], [&[f32]; N]) {
-    let (mut vectors, mut rest) = ([&[][..]; N], [&[][..]; N]);
-    for n in 0..N {
-        (vectors[n], rest[n]) = S::as_simd_f32s(&rows[n * width..(n + 1) * width]);
-    }
-    (vectors, rest)
-}
-
-/// out = Σ over the rows of weight·row.
-struct Gather<'a> {
-    weights: &'a [f32],
-    rows: &'a [f32],
-    out: &'a mut [f32],
-}
-
-impl Gather<'_> {
-    /// The N vectors of the sum that begin at vector `at`.
-    #[inline(always)]
-    fn columns<S: Simd, const N: usize>(&mut self, simd: S, at: usize) {
-        let mut sums = [simd.splat_f32s(0.0); N];
-        for (weight, row) in self.weights.iter().zip(self.rows.chunks_exact(self.out.len())) {
-            let weight = simd.splat_f32s(*weight);
-            let row = &S::as_simd_f32s(row).0[at..at + N];
-            for n in 0..N {
-                sums[n] = simd.mul_add_e_f32s(weight, row[n], sums[n]);
-            }
+fn products<W: Words>(job: Products<'_>) {
+    let Products { width, a, b, .. } = job;
+    let (columns, rows) = (a.len() / width, b.len() / width);
+    // known beforehand, one row of b costs least
+    if rows == 1 {
+        for column in 0..columns {
+            tile::<W::On, 1, 1>(job, 0, column);
         }
-        S::as_mut_simd_f32s(self.out).0[at..at + N].copy_from_slice(&sums);
+        return;
+    }
+    // beside a row of `a` that comes from memory, as many of b as half the first cache holds
+    let together = (FIRST / width).clamp(1, ROWS).min(rows);
+    let mut column = 0;
+    while column < columns {
+        let some = COLUMNS.min(columns - column);
+        // the first rows of b bring those of `a` into the cache one by one: processors read ahead in a single
+        // stream, but not in several side by side
+        for nth in 0..some {
+            across::<W::On, 1>(job, (0, together), column + nth);
+        }
+        let mut row = together;
+        while row < rows {
+            let block = (row, ROWS.min(rows - row));
+            if some == COLUMNS {
+                across::<W::On, COLUMNS>(job, block, column);
+            } else {
+                for nth in 0..some {
+                    across::<W::On, 1>(job, block, column + nth);
+                }
+            }
+            row += ROWS;
+        }
+        column += some;
     }
 }
 
-impl WithSimd for Gather<'_> {
-    type Output = ();
+/// The products of N rows of `a` with up to [`ROWS`] rows of `b`.
+#[inline(always)]
+fn across<L: Lanes, const N: usize>(job: Products<'_>, (row, rows): (usize, usize), column: usize) {
+    match rows {
+        1 => tile::<L, N, 1>(job, row, column),
+        2 => tile::<L, N, 2>(job, row, column),
+        3 => tile::<L, N, 3>(job, row, column),
+        _ => tile::<L, N, ROWS>(job, row, column),
+    }
+}
 
-    #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        let width = self.out.len();
-        let vectors = S::as_simd_f32s(self.out).0.len();
+/// The products of N rows of `a` with M rows of `b`, each with the same order of sums whatever N and M are.
+#[inline(always)]
+fn tile<L: Lanes, const N: usize, const M: usize>(job: Products<'_>, row: usize, column: usize) {
+    let Products { width, out, stride, .. } = job;
+    let a = &job.a[column * width..(column + N) * width];
+    let b = &job.b[row * width..(row + M) * width];
+    let whole = width / L::LANES * L::LANES;
+    // SAFETY: registers end before `whole`, inside the slices; `out` has a place for each pair of rows.
+    unsafe {
+        let mut sums = [[L::splat(0.0); M]; N];
         let mut at = 0;
-        while at + 4 <= vectors {
-            self.columns::<S, 4>(simd, at);
-            at += 4;
-        }
-        while at < vectors {
-            self.columns::<S, 1>(simd, at);
-            at += 1;
-        }
-        let rest = S::as_mut_simd_f32s(self.out).1;
-        let first = width - rest.len();
-        rest.fill(0.0);
-        for (weight, row) in self.weights.iter().zip(self.rows.chunks_exact(width)) {
-            for (sum, value) in rest.iter_mut().zip(&row[first..]) {
-                *sum += weight * value;
+        while at < whole {
+            for (n, sums) in sums.iter_mut().enumerate() {
+                let a = L::load(a.as_ptr().add(n * width + at));
+                for (m, sum) in sums.iter_mut().enumerate() {
+                    *sum = L::multiply_add(a, L::load(b.as_ptr().add(m * width + at)), *sum);
+                }
             }
+            at += L::LANES;
+        }
+        for (n, sums) in sums.into_iter().enumerate() {
+            for (m, sum) in sums.into_iter().enumerate() {
+                let mut total = L::total(sum);
+                for at in whole..width {
+                    total += a[n * width + at] * b[m * width + at];
+                }
+                *out.add((row + m) * stride + column + n) += total;
+            }
+        }
+    }
+}
+
+/// out = Σ over the rows, as long as `out`, of weight·row.
+#[inline(always)]
+fn gather<W: Words>(weights: &[f32], rows: &[f32], out: &mut [f32]) {
+    let width = out.len();
+    let mut at = 0;
+    while at + 4 * W::On::LANES <= width {
+        gather_columns::<W::On, 4>(weights, rows, out, at);
+        at += 4 * W::On::LANES;
+    }
+    while at + W::On::LANES <= width {
+        gather_columns::<W::On, 1>(weights, rows, out, at);
+        at += W::On::LANES;
+    }
+    let rest = &mut out[at..];
+    rest.fill(0.0);
+    for (weight, row) in weights.iter().zip(rows.chunks_exact(width)) {
+        for (sum, value) in rest.iter_mut().zip(&row[at..]) {
+            *sum += weight * value;
+        }
+    }
+}
+
+/// The N registers of the sum that begin at column `at`.
+#[inline(always)]
+fn gather_columns<L: Lanes, const N: usize>(weights: &[f32], rows: &[f32], out: &mut [f32], at: usize) {
+    // SAFETY: the caller's columns end inside `out`, and every row is as long.
+    unsafe {
+        let mut sums = [L::splat(0.0); N];
+        for (weight, row) in weights.iter().zip(rows.chunks_exact(out.len())) {
+            let weight = L::splat(*weight);
+            for (n, sum) in sums.iter_mut().enumerate() {
+                *sum = L::multiply_add(weight, L::load(row.as_ptr().add(at + n * L::LANES)), *sum);
+            }
+        }
+        for (n, sum) in sums.into_iter().enumerate() {
+            L::store(out.as_mut_ptr().add(at + n * L::LANES), sum);
         }
     }
 }
@@ -294,6 +275,7 @@ vectorized! {
 mod tests {
     use super::*;
     use crate::attention::reference;
+    use crate::parallel::enter_with;
     use crate::{attention::Options, linear};
     use candle_core::{Device, Tensor};
     use softdict_testkit::ramp;
@@ -324,18 +306,18 @@ mod tests {
                 let (bias, residual) = (values(outputs, 2), values(rows * outputs, 3));
                 let size = Size { inputs, outputs };
                 let mut plain = vec![9.0; rows * outputs];
-                linear(&Team::alone(), size, &x, &weight, None, None, &mut plain);
+                linear(size, &x, &weight, None, None, &mut plain);
                 let (tx, tw) = (tensor(&x, &[rows, inputs]), tensor(&weight, &[outputs, inputs]));
                 assert_near(&plain, &linear::reference(&tx, &tw, None).unwrap());
                 let mut whole = vec![9.0; rows * outputs];
-                Team::with(3, |team| {
-                    linear(team, size, &x, &weight, Some(&bias), Some(&residual), &mut whole);
+                enter_with(3, || {
+                    linear(size, &x, &weight, Some(&bias), Some(&residual), &mut whole);
                 });
                 let expected = linear::reference(&tx, &tw, Some(&tensor(&bias, &[outputs]))).unwrap();
                 assert_near(&whole, &(expected + tensor(&residual, &[rows, outputs])).unwrap());
                 for (x, expected) in x.chunks(inputs).zip(plain.chunks(outputs)) {
                     let mut alone = vec![9.0; outputs];
-                    linear(&Team::alone(), size, x, &weight, None, None, &mut alone);
+                    linear(size, x, &weight, None, None, &mut alone);
                     assert_eq!(alone, expected);
                 }
             }
@@ -357,15 +339,15 @@ mod tests {
             let size = Heads { heads, kv_heads, head_size, keys: seen, capacity };
             let mut out = vec![9.0; batch * heads * head_size];
             let mut scores = vec![9.0; batch * heads * seen];
-            Team::with(2, |team| {
-                attention(team, size, 0.7, (&packed, stride), &cached[0], &cached[1], &mut scores, &mut out);
+            enter_with(2, || {
+                attention(size, 0.7, (&packed, stride), &cached[0], &cached[1], &mut scores, &mut out);
             });
             let q: Vec<f32> =
                 packed.chunks(stride).flat_map(|row| &row[..heads * head_size]).copied().collect();
             let [k, v] = cached.map(|cached| {
                 tensor(&cached, &[batch, kv_heads, capacity, head_size]).narrow(2, 0, seen).unwrap()
             });
-            let options = Options { causal: true, scale: 0.7, dropout: None };
+            let options = Options::plain(true, 0.7);
             let expected = reference(options, &tensor(&q, &[batch, heads, 1, head_size]), &k, &v).unwrap();
             assert_near(&out, &expected);
         }

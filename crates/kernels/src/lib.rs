@@ -7,7 +7,7 @@
 //!
 //! [`Ops`] chooses between 2 and 3. Gradients of weights are added to what is there, gradients of
 //! activations overwrite. Reading order: [`simd`], [`parallel`], [`matmul`], then any operation. [`decode`] has what
-//! one token of each sample takes, for a [`team`] of threads.
+//! one token of each sample takes.
 //!
 //! Letters in shapes: B batch, T time, C channels, H heads, G key/value heads, D head size, F FFN width,
 //! V vocabulary, M rows (B·T), K and N widths of a linear layer.
@@ -20,6 +20,7 @@ pub mod decode;
 pub mod dropout;
 pub mod embedding;
 mod error;
+mod lanes;
 pub mod linear;
 pub mod matmul;
 pub mod memory;
@@ -29,7 +30,7 @@ mod ops;
 pub mod parallel;
 pub mod rope;
 pub mod simd;
-pub mod team;
+mod team;
 
 pub use error::KernelError;
 pub use ops::Ops;

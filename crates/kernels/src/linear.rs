@@ -6,7 +6,6 @@ use crate::matmul::{Edge, Precision, View, matmul};
 use crate::op::{host, output, rows_and_width, tensor, values};
 use crate::parallel::{each, share};
 use crate::simd::vectorized;
-use crate::team::Team;
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 
 /// Sizes of a linear layer: `inputs` K and `outputs` N.
@@ -34,7 +33,7 @@ pub fn forward(
     let Size { inputs, outputs } = size;
     let rows = x.len() / inputs;
     if rows == 1 && precision == Precision::F32 {
-        return decode::linear(&Team::alone(), size, x, weight, bias, residual, y);
+        return decode::linear(size, x, weight, bias, residual, y);
     }
     let residual = residual.map(|residual| View::new(residual, rows, outputs));
     let edge = Edge { bias, residual, precision, ..Edge::default() };
@@ -62,34 +61,13 @@ pub fn backward_weight(size: Size, precision: Precision, dy: &[f32], x: &[f32], 
     matmul(dweight, edge, View::new(dy, rows, outputs).t(), View::new(x, rows, inputs));
 }
 
-/// Columns summed together: as many as stay in registers.
-const COLUMNS: usize = 64;
-
 vectorized! {
-    /// total += Σ over rows of the columns from `first` on, of rows of `width`.
+    /// total += Σ over rows of the columns from `first` on, of rows of `width`: memory is read in long runs.
     fn add_columns(rows: &[f32], width: usize, first: usize, total: &mut [f32]) {
-        for (block, total) in total.chunks_mut(COLUMNS).enumerate() {
-            let columns = first + block * COLUMNS..first + block * COLUMNS + total.len();
-            let mut sums = [0f32; COLUMNS];
-            if let Ok(total) = <&mut [f32; COLUMNS]>::try_from(&mut *total) {
-                for row in rows.chunks_exact(width) {
-                    let row = &row[columns.clone()];
-                    for column in 0..COLUMNS {
-                        sums[column] += row[column];
-                    }
-                }
-                for (total, sum) in total.iter_mut().zip(sums) {
-                    *total += sum;
-                }
-                continue;
-            }
-            for row in rows.chunks_exact(width) {
-                for (sum, value) in sums.iter_mut().zip(&row[columns.clone()]) {
-                    *sum += value;
-                }
-            }
-            for (total, sum) in total.iter_mut().zip(sums) {
-                *total += sum;
+        let columns = first..first + total.len();
+        for row in rows.chunks_exact(width) {
+            for (total, value) in total.iter_mut().zip(&row[columns.clone()]) {
+                *total += value;
             }
         }
     }
@@ -101,7 +79,7 @@ vectorized! {
 /// `dy` `(M, N)`, `dbias` `(N)`.
 pub fn backward_bias(dy: &[f32], dbias: &mut [f32]) {
     let outputs = dbias.len();
-    let piece = share(outputs).next_multiple_of(COLUMNS);
+    let piece = share(outputs);
     each(dbias.chunks_mut(piece).enumerate(), |(index, dbias)| {
         add_columns(dy, outputs, index * piece, dbias);
     });

@@ -24,6 +24,26 @@ pub struct Norm {
     pub eps: f32,
 }
 
+/// y = (x − μ)·s·γ + β of one row.
+#[inline(always)]
+fn normalize(x: &[f32], weight: &[f32], bias: Option<&[f32]>, [mean, scale]: [f32; 2], y: &mut [f32]) {
+    // lengths that the compiler sees to be equal leave no checks in the loops
+    let (x, y) = (&x[..weight.len()], &mut y[..weight.len()]);
+    match bias {
+        Some(bias) => {
+            let bias = &bias[..weight.len()];
+            for c in 0..weight.len() {
+                y[c] = (x[c] - mean) * scale * weight[c] + bias[c];
+            }
+        }
+        None => {
+            for c in 0..weight.len() {
+                y[c] = (x[c] - mean) * scale * weight[c];
+            }
+        }
+    }
+}
+
 vectorized! {
     fn forward_rows(norm: Norm, x: &[f32], weight: &[f32], bias: Option<&[f32]>, y: &mut [f32], stats: &mut [[f32; 2]]) {
         let width = weight.len();
@@ -35,42 +55,21 @@ vectorized! {
             let variance = sum(width, |c| (x[c] - mean) * (x[c] - mean)) / width as f32;
             let scale = 1.0 / (variance + norm.eps).sqrt();
             *stats = [mean, scale];
-            match bias {
-                Some(bias) => {
-                    for c in 0..width {
-                        y[c] = (x[c] - mean) * scale * weight[c] + bias[c];
-                    }
-                }
-                None => {
-                    for c in 0..width {
-                        y[c] = (x[c] - mean) * scale * weight[c];
-                    }
-                }
-            }
+            normalize(x, weight, bias, [mean, scale], y);
         }
     }
 
     fn normalized_rows(x: &[f32], weight: &[f32], bias: Option<&[f32]>, stats: &[[f32; 2]], y: &mut [f32]) {
         let width = weight.len();
         for ((x, y), &[mean, scale]) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(stats) {
-            match bias {
-                Some(bias) => {
-                    for c in 0..width {
-                        y[c] = (x[c] - mean) * scale * weight[c] + bias[c];
-                    }
-                }
-                None => {
-                    for c in 0..width {
-                        y[c] = (x[c] - mean) * scale * weight[c];
-                    }
-                }
-            }
+            normalize(x, weight, bias, [mean, scale], y);
         }
     }
 
     fn backward_rows(saved: Saved<'_>, dy: &[f32], dx: &mut [f32], add: bool, dweight: &mut [f32]) {
         let Saved { kind, x, weight, stats } = saved;
         let width = weight.len();
+        let dweight = &mut dweight[..width];
         for (((x, dy), dx), &[mean, scale]) in x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(width)).zip(stats) {
             // x̂ = (x − μ)·s; dx̂ = dy·γ; dx = s·(dx̂ − mean(dx̂) − x̂·mean(dx̂·x̂))
             let shift = match kind {

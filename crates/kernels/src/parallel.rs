@@ -11,6 +11,9 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
+/// Pieces a thread in [`pieces`].
+const PIECES_PER_THREAD: usize = 4;
+
 thread_local! {
     /// The team that this thread leads and that has nothing to do.
     static TEAM: Cell<Option<NonNull<Team>>> = const { Cell::new(None) };
@@ -37,11 +40,16 @@ pub fn share(rows: usize) -> usize {
 
 /// Runs `work` with threads that stay awake for its operations.
 pub fn enter<R>(work: impl FnOnce() -> R) -> R {
+    enter_with(threads(), work)
+}
+
+/// As [`enter`], with so many threads: one where an operation takes less time than sharing it.
+pub fn enter_with<R>(threads: usize, work: impl FnOnce() -> R) -> R {
     let before = TEAM.get();
     if before.is_some() {
         return work();
     }
-    Team::with(threads(), |team| {
+    Team::with(threads, |team| {
         let _restored = Restored(before);
         TEAM.set(Some(NonNull::from(team)));
         work()
@@ -59,6 +67,16 @@ pub fn ranges(items: usize, least: usize, work: impl Fn(Range<usize>) + Sync + S
         return;
     }
     tasks(pieces, |piece| work(piece * each..((piece + 1) * each).min(items)));
+}
+
+/// As [`ranges`], in several pieces a thread: one that comes late leaves little to wait for.
+pub fn pieces(items: usize, least: usize, work: impl Fn(Range<usize>) + Sync + Send) {
+    #[expect(unsafe_code, reason = "the team lives on the stack of `enter`, further up this thread")]
+    // SAFETY: `enter` removes the pointer before its team goes.
+    let threads = TEAM.get().map_or_else(threads, |team| unsafe { team.as_ref() }.threads());
+    let pieces = if threads == 1 { 1 } else { PIECES_PER_THREAD * threads };
+    let each = items.div_ceil(pieces).max(least).max(1);
+    tasks(items.div_ceil(each), |piece| work(piece * each..((piece + 1) * each).min(items)));
 }
 
 /// Calls `work` for every number below `count`, in parallel, one at a time.
@@ -146,15 +164,20 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn ranges_cover_every_item_once() {
-        for items in [0usize, 1, 2, 7, 100] {
+    fn ranges_and_pieces_cover_every_item_once() {
+        for items in [0usize, 1, 2, 7, 100, 1000] {
             let seen = Mutex::new(vec![0; items]);
-            ranges(items, 3, |range| {
+            let count = |range: Range<usize>| {
                 for index in range {
                     seen.lock().unwrap()[index] += 1;
                 }
-            });
-            assert!(seen.into_inner().unwrap().iter().all(|&count| count == 1));
+            };
+            ranges(items, 3, count);
+            pieces(items, 3, count);
+            for threads in [1, 2, 5] {
+                enter_with(threads, || pieces(items, 3, count));
+            }
+            assert!(seen.into_inner().unwrap().iter().all(|&count| count == 5));
         }
     }
 

@@ -67,9 +67,10 @@ pub enum Turn {
 vectorized! {
     fn rotate_row(row: &mut [f32], heads: usize, head_size: usize, cos: &[f32], sin: &[f32], sign: f32) {
         let half = cos.len();
+        let sin = &sin[..half];
         for head in 0..heads {
-            let head = &mut row[head * head_size..head * head_size + 2 * half];
-            let (low, high) = head.split_at_mut(half);
+            let (low, high) = row[head * head_size..head * head_size + 2 * half].split_at_mut(half);
+            let (low, high) = (&mut low[..half], &mut high[..half]);
             for i in 0..half {
                 let (a, b, s) = (low[i], high[i], sign * sin[i]);
                 low[i] = a * cos[i] - b * s;

@@ -4,12 +4,8 @@
 //! piece to its last, and take pieces as they come. Nobody waits for a helper that the system has not yet
 //! scheduled: whoever is there does the work.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Pieces a thread when work is shared out: a thread that comes late leaves little to wait for.
-const PIECES_PER_THREAD: usize = 4;
 
 /// Rounds of spinning before a waiting thread lets others run; about 50 µs.
 const PATIENCE: usize = 2000;
@@ -22,7 +18,7 @@ struct Job {
 }
 
 /// The calling thread and the helpers that [`Team::with`] found for it.
-pub struct Team {
+pub(crate) struct Team {
     helpers: usize,
     job: Mutex<Option<Job>>,
     posted: AtomicUsize,  // jobs so far
@@ -32,7 +28,7 @@ pub struct Team {
 
 impl Team {
     /// The calling thread alone.
-    pub const fn alone() -> Self {
+    pub(crate) const fn alone() -> Self {
         Self {
             helpers: 0,
             job: Mutex::new(None),
@@ -43,7 +39,7 @@ impl Team {
     }
 
     /// Runs `work` with a team of `threads`, of which all but the caller's are lent by rayon's pool until it ends.
-    pub fn with<R>(threads: usize, work: impl FnOnce(&Self) -> R) -> R {
+    pub(crate) fn with<R>(threads: usize, work: impl FnOnce(&Self) -> R) -> R {
         let team = Self { helpers: threads.saturating_sub(1), ..Self::alone() };
         if team.helpers == 0 {
             return work(&team);
@@ -57,12 +53,9 @@ impl Team {
         })
     }
 
-    /// Calls `work` with contiguous ranges that cover `0..items`, of at least `least` items where there are as many.
-    pub fn ranges(&self, items: usize, least: usize, work: impl Fn(Range<usize>) + Sync) {
-        let pieces = if self.helpers == 0 { 1 } else { PIECES_PER_THREAD * (self.helpers + 1) };
-        let each = items.div_ceil(pieces).max(least).max(1);
-        let piece = |piece: usize| work(piece * each..((piece + 1) * each).min(items));
-        self.share(items.div_ceil(each), &piece);
+    /// The caller and the helpers.
+    pub(crate) fn threads(&self) -> usize {
+        self.helpers + 1
     }
 
     /// Calls `work` for every piece, once each, and returns when all are done.
@@ -167,17 +160,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_item_of_every_job_is_worked_on_once_and_jobs_come_in_order() {
+    fn every_piece_of_every_job_is_worked_on_once_and_jobs_come_in_order() {
         for threads in [1, 2, 5] {
             Team::with(threads, |team| {
-                for items in [0usize, 1, 2, 7, 100, 1000] {
-                    let done: Vec<AtomicUsize> = (0..items).map(|_| AtomicUsize::new(0)).collect();
-                    team.ranges(items, 3, |range| {
-                        for item in range {
-                            done[item].fetch_add(1, Ordering::Relaxed);
-                        }
+                for pieces in [0usize, 1, 2, 7, 100] {
+                    let done: Vec<AtomicUsize> = (0..pieces).map(|_| AtomicUsize::new(0)).collect();
+                    team.share(pieces, &|piece| {
+                        done[piece].fetch_add(1, Ordering::Relaxed);
                     });
-                    assert!(done.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{threads} {items}");
+                    assert!(
+                        done.iter().all(|count| count.load(Ordering::Relaxed) == 1),
+                        "{threads} {pieces}"
+                    );
                 }
             });
         }
@@ -186,7 +180,7 @@ mod tests {
     #[test]
     fn a_panic_in_a_piece_reaches_the_caller_and_nobody_waits_for_ever() {
         for bad in [0, 50, 99] {
-            let run = || Team::with(3, |team| team.ranges(100, 1, |range| assert!(!range.contains(&bad))));
+            let run = || Team::with(3, |team| team.share(100, &|piece| assert!(piece != bad)));
             assert!(std::panic::catch_unwind(run).is_err());
         }
     }
@@ -197,8 +191,8 @@ mod tests {
         let total = AtomicUsize::new(0);
         pool.install(|| {
             Team::with(2, |team| {
-                team.ranges(64, 1, |range| {
-                    total.fetch_add(range.len(), Ordering::Relaxed);
+                team.share(64, &|_| {
+                    total.fetch_add(1, Ordering::Relaxed);
                 });
             });
         });

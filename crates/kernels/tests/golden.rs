@@ -113,10 +113,10 @@ fn attention_equals_pytorch() {
         [("attention_causal", true), ("attention_bidirectional", false), ("attention_long", true)]
     {
         let head_size = tensor(&format!("{name}.query")).dim(3).unwrap();
-        let options = Options { causal, scale: 1.0 / (head_size as f32).sqrt(), dropout: None };
+        let options = Options::plain(causal, 1.0 / (head_size as f32).sqrt());
         check(name, &["query", "key", "value"], |ops, t| ops.attention(options, &t[0], &t[1], &t[2]));
     }
-    let options = Options { causal: true, scale: 1.0 / 5f32.sqrt(), dropout: None };
+    let options = Options::plain(true, 1.0 / 5f32.sqrt());
     let (q, k) = (tensor("attention_causal.query"), tensor("attention_causal.key"));
     let pattern = softdict_kernels::attention::pattern(options, &q, &k).unwrap();
     let expected = numbers(&tensor("attention_causal.pattern"));

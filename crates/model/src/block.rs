@@ -197,7 +197,7 @@ impl Attention {
         pass: &mut Pass<'_>,
     ) -> Result<Tensor> {
         let dropout = DropoutPass::at(pass.dropout, self.dropout, DropoutSite::Pattern(layer))?;
-        let options = Options { causal: self.causal, scale: self.scale, dropout };
+        let options = Options { dropout, ..Options::plain(self.causal, self.scale) };
         if !pass.tap.wants(Site::Pattern, layer) {
             return pass.ops.attention(options, q, k, v);
         }

@@ -1,20 +1,13 @@
-//! What forward and backward share: one head's places, blocks of its pattern, and products by tiles.
+//! What forward and backward share: one head's places, blocks of its pattern, and products of strips of rows.
 
 #![expect(unsafe_code, reason = "tiles take pointers, which come from checked places")]
 
 use super::{Layout, Options, Size};
-use crate::matmul::lanes::{Lanes, Words};
-use crate::matmul::pack::{Aligned, Depth, panel_of, panels};
-use crate::matmul::tile::{Operands, Target, size, tile};
+use crate::lanes::{Lanes, Words};
+use crate::matmul::pack::{Aligned, Depth, along, panel_of, panels};
+use crate::matmul::tile::{Operands, Target, tile};
 use crate::matmul::{Place, View};
 use crate::parallel::Shared;
-
-/// Query rows of a block.
-pub(super) const QUERIES: usize = 96;
-/// Keys that a tile may read beyond those that one of its rows sees: the rows of the largest tile.
-pub(super) const MARGIN: usize = 12;
-/// Keys of a block, which is the distance between the rows of a block's pattern.
-pub(super) const KEYS: usize = 256;
 
 /// Where queries, keys and values lie; all three may be one buffer.
 #[derive(Clone, Copy)]
@@ -36,7 +29,7 @@ pub(super) struct Task {
     pub(super) head: usize,
 }
 
-/// A block: query rows `first..first + rows` and keys `key..key + keys`, as many as its last row sees.
+/// A block of the pattern: query rows `first..first + rows` and keys `key..key + keys`.
 #[derive(Clone, Copy)]
 pub(super) struct Block {
     pub(super) first: usize,
@@ -76,30 +69,19 @@ impl Task {
         if self.options.causal { self.size.keys - self.size.queries + row + 1 } else { self.size.keys }
     }
 
+    /// The first query row that sees the key `key`.
+    pub(super) fn first_row(&self, key: usize) -> usize {
+        if self.options.causal { key.saturating_sub(self.size.keys - self.size.queries) } else { 0 }
+    }
+
     /// Number of the row (sequence, head, query) among all.
     pub(super) fn row(&self, row: usize) -> usize {
         (self.batch * self.size.heads + self.head) * self.size.queries + row
     }
 
-    /// The block of queries `first..` and keys `key..`, unless it is hidden or there is none.
-    pub(super) fn block(&self, first: usize, key: usize) -> Option<Block> {
-        let rows = QUERIES.min(self.size.queries - first);
-        let seen = self.visible(first + rows - 1);
-        (key < seen).then(|| Block { first, rows, key, keys: KEYS.min(seen - key) })
-    }
-
     /// How many of the block's keys its row `row` sees.
     pub(super) fn seen(&self, block: Block, row: usize) -> usize {
         self.visible(block.first + row).saturating_sub(block.key).min(block.keys)
-    }
-
-    /// The first of the block's rows that sees its key `key`; the block's rows if none does.
-    pub(super) fn first_row(&self, block: Block, key: usize) -> usize {
-        if !self.options.causal {
-            return 0;
-        }
-        let past = self.size.keys - self.size.queries + block.first;
-        (block.key + key).saturating_sub(past).min(block.rows)
     }
 
     /// Multiplies the kept entries of a row of the pattern from `key` on by 1/(1 − p) and the dropped ones by 0.
@@ -110,47 +92,43 @@ impl Task {
     }
 }
 
-/// Rows of the largest tile that `left` rows fill.
-#[inline(always)]
-pub(super) fn tile_rows<W: Words>(left: usize) -> usize {
-    [W::On::ROWS, 8, 6, 4]
-        .into_iter()
-        .find(|&rows| rows <= left.min(W::On::ROWS) && size::<W>(rows) == rows)
-        .unwrap_or(1)
-}
-
-/// A matrix as the right side of products: packed panels of columns, each with all rows.
+/// A matrix as the right side of products: packed panels of columns, each with all its words.
 #[derive(Default)]
 pub(super) struct Panels {
-    words: Aligned,
-    rows: usize,
+    memory: Aligned,
+    words: usize,
     columns: usize,
 }
 
 impl Panels {
-    /// Packs `b`.
+    /// Packs `b`, to be summed over its rows.
     #[inline(always)]
     pub(super) fn pack<W: Words>(&mut self, b: View<'_>) {
-        (self.rows, self.columns) = (b.rows(), b.columns());
-        let to = self.words.at_least(b.rows() * self.columns.next_multiple_of(2 * W::On::LANES));
         let depth = Depth { first: 0, numbers: b.rows() };
-        // SAFETY: the columns lie in the view, and the buffer has `rows` words for each and for those of a panel.
+        (self.words, self.columns) = (depth.words::<W>(), b.columns());
+        let to = self.memory.at_least(self.words * self.columns.next_multiple_of(2 * W::On::LANES));
+        // SAFETY: the columns lie in the view, and the buffer has room for the words of whole panels.
         unsafe { panels::<W>(b, depth, (0, self.columns), to) };
     }
 
-    /// Width of the panel that begins at `column`, and its words from row `row` on.
+    /// Width of the panel that begins at `column`, and its words from `word` on.
     #[inline(always)]
-    fn at<W: Words>(&self, row: usize, column: usize) -> (usize, *const f32) {
+    fn at<W: Words>(&self, word: usize, column: usize) -> (usize, *const f32) {
         let (_, width) = panel_of::<W>(self.columns - column);
-        (width, self.words.pointer().wrapping_add(column * self.rows + row * width))
+        (width, self.memory.pointer().wrapping_add(column * self.words + word * width))
     }
+}
 
-    /// `columns`, at least one, and those up to the end of their panel, where there is something, if not of use.
-    #[inline(always)]
-    pub(super) fn whole<W: Words>(&self, columns: usize) -> usize {
-        let first = (columns.max(1) - 1) / (2 * W::On::LANES) * 2 * W::On::LANES;
-        first + panel_of::<W>(self.columns - first).1
-    }
+/// The first column of the panel that holds `column`.
+#[inline(always)]
+pub(super) fn panel_start<W: Words>(column: usize) -> usize {
+    column / (2 * W::On::LANES) * (2 * W::On::LANES)
+}
+
+/// `columns` and what is missing to whole panels: rows of strips have room for so many.
+#[inline(always)]
+pub(super) fn whole_panels<W: Words>(columns: usize) -> usize {
+    columns.next_multiple_of(2 * W::On::LANES)
 }
 
 /// The left side of a product: the address of its first word, and distances between rows and between words.
@@ -161,7 +139,56 @@ pub(super) struct Left {
     pub(super) step: usize,
 }
 
-/// out (+)= scale·left·right for `rows` rows, as many as a tile has, and `columns` columns.
+/// A few rows of a matrix as the left side of products.
+#[derive(Default)]
+pub(super) struct Rows(Aligned);
+
+impl Rows {
+    /// Packs `rows` rows of `a` from `first` on, no more than a tile has.
+    #[inline(always)]
+    pub(super) fn pack<W: Words>(&mut self, a: View<'_>, (first, rows): (usize, usize)) -> Left {
+        let words = a.columns().div_ceil(W::PER_WORD);
+        let stride = words.next_multiple_of(W::On::LANES);
+        let to = self.0.at_least(W::On::ROWS * stride);
+        for row in 0..rows {
+            let mut word = 0;
+            while word < words {
+                let numbers = a.columns() - word * W::PER_WORD;
+                // SAFETY: the numbers lie in the view's row, and the buffer has room for whole registers.
+                unsafe {
+                    let register = along::<W>(a.at(first + row, word * W::PER_WORD), numbers);
+                    W::On::store(to.add(row * stride + word), register);
+                }
+                word += W::On::LANES;
+            }
+        }
+        Left { at: to, row: stride, step: 1 }
+    }
+}
+
+/// Turns `rows` rows of `width` numbers, `stride` apart, into words where they lie, to be summed along the rows.
+///
+/// # Safety
+/// The rows are this thread's, and `width` is that of whole panels.
+#[inline(always)]
+pub(super) unsafe fn words_in_place<W: Words>(at: *mut f32, (rows, stride): (usize, usize), width: usize) {
+    if W::IN_PLACE {
+        return;
+    }
+    for row in 0..rows {
+        let mut number = 0;
+        while number < width {
+            // SAFETY: a register of words takes no more room than its numbers, and comes after them.
+            unsafe {
+                let row = at.add(row * stride);
+                W::On::store(row.add(number / W::PER_WORD), W::along(row.add(number)));
+            }
+            number += W::On::LANES * W::PER_WORD;
+        }
+    }
+}
+
+/// out (+)= scale·left·right for `rows` rows, no more than a tile has, and `columns` columns, summed over `words`.
 #[derive(Clone, Copy)]
 pub(super) struct Strip {
     pub(super) rows: usize,
@@ -173,7 +200,8 @@ pub(super) struct Strip {
 
 impl Strip {
     /// # Safety
-    /// `left` and `right`, from row `from` on, have `words` words; `out`'s rows, `stride` apart, are this task's.
+    /// `left` has `words` words for as many rows as the tile of this size, `right` from word `from` and column `first`
+    /// on, which begins a panel; `out`'s rows, `stride` apart, are this task's.
     #[inline(always)]
     pub(super) unsafe fn times<W: Words>(
         self,
@@ -198,59 +226,6 @@ impl Strip {
             unsafe { tile::<W>(width, operands, target) };
             at += count;
         }
-    }
-}
-
-/// to (rows, keys) = scale·left·rightᵀ of a block, where any row of a tile sees the key; `left` are the head's query
-/// rows, `right` its keys' panels, the rows of `to` are [`KEYS`] apart.
-///
-/// # Safety
-/// `to` holds a block and is this thread's.
-#[inline(always)]
-pub(super) unsafe fn by_query<W: Words>(
-    task: &Task,
-    block: Block,
-    left: View<'_>,
-    right: &Panels,
-    scale: f32,
-    to: *mut f32,
-) {
-    let mut row = 0;
-    while row < block.rows {
-        let rows = tile_rows::<W>(block.rows - row);
-        let columns = right.whole::<W>(block.key + task.seen(block, row + rows - 1)) - block.key;
-        let left = Left { at: left.at(block.first + row, 0), row: left.place.row_stride, step: 1 };
-        let strip = Strip { rows, words: task.size.head_size, columns, scale, accumulate: false };
-        // SAFETY: the rows lie in the view, the keys in their panels, and the result is this thread's.
-        unsafe { strip.times::<W>(left, right, (0, block.key), (to.add(row * KEYS), KEYS)) };
-        row += rows;
-    }
-}
-
-/// to (queries) (+)= weights·right over a block's keys: the first block overwrites, the others add.
-///
-/// # Safety
-/// `weights` hold a block, zero up to the last key that a tile's rows see; the rows of `to` are this task's, and their
-/// end was checked.
-#[inline(always)]
-pub(super) unsafe fn to_queries<W: Words>(
-    task: &Task,
-    block: Block,
-    weights: *const f32,
-    right: &Panels,
-    (to, place): (Shared, Place),
-) {
-    let mut row = 0;
-    while row < block.rows {
-        let rows = tile_rows::<W>(block.rows - row);
-        let words = task.seen(block, row + rows - 1);
-        let left = Left { at: weights.wrapping_add(row * KEYS), row: KEYS, step: 1 };
-        let columns = task.size.head_size;
-        let strip = Strip { rows, words, columns, scale: 1.0, accumulate: block.key > 0 };
-        let out = row_of(to, place, block.first + row);
-        // SAFETY: the same contract; the rows of `right` have their panels.
-        unsafe { strip.times::<W>(left, right, (block.key, 0), (out, place.row_stride)) };
-        row += rows;
     }
 }
 

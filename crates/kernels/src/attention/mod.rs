@@ -19,6 +19,7 @@ pub use op::{fused, gather, pattern, reference};
 
 use crate::dropout::Dropout;
 use crate::error::KernelError;
+use crate::matmul::Precision;
 
 /// Sizes of one attention call.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +64,15 @@ pub struct Options {
     pub scale: f32,
     /// Drops entries of the normalised pattern.
     pub dropout: Option<Dropout>,
+    /// Precision of the products' operands: queries, keys, values, pattern and their gradients.
+    pub precision: Precision,
+}
+
+impl Options {
+    /// Without dropout, in f32.
+    pub fn plain(causal: bool, scale: f32) -> Self {
+        Self { causal, scale, dropout: None, precision: Precision::F32 }
+    }
 }
 
 /// Distances in a buffer that holds heads of rows.

@@ -8,27 +8,23 @@
 //! Goto & van de Geijn 2008, "Anatomy of high-performance matrix multiplication", with B's panels streamed from
 //! the second cache and A's rows kept in the first.
 
-pub(crate) mod lanes;
 pub(crate) mod pack;
 pub(crate) mod tile;
 mod view;
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod x86;
 
 pub(crate) use view::Place;
 pub use view::View;
 
+use crate::lanes::{Lanes, Words, by_precision};
 use crate::parallel::{Shared, ranges, threads};
-use crate::simd::{Level, level};
-use lanes::{Exact, Lanes, Rounded, Words};
 use pack::{Aligned, Depth, LINE, TILE, panel_of};
 use std::cell::RefCell;
 use tile::{Operands, Target, size, tile};
 
 /// Words of the inner side summed before the results are written.
 const DEPTH: usize = 384;
-/// Columns of B packed at a time.
-const COLUMNS: usize = 384;
+/// Words of B packed at a time: what fits in the second cache beside the rest.
+const PANELS: usize = DEPTH * 384;
 
 /// Tiles of A that are packed together: where its columns are contiguous, memory is read in long runs.
 const GROUP: usize = 8;
@@ -118,63 +114,17 @@ pub(crate) fn product(out: Shared, place: Place, edge: Edge<'_>, a: View<'_>, b:
         return;
     }
     let job = Job { out, place, edge, a: a.readable(), b: b.t().readable().t() };
-    dispatch(&job);
+    by_precision!(edge.precision, run(job: Job<'_>));
 }
 
 /// A product whose sizes agree.
+#[derive(Clone, Copy)]
 struct Job<'a> {
     out: Shared,
     place: Place,
     edge: Edge<'a>,
     a: View<'a>,
     b: View<'a>,
-}
-
-/// Calls `$run::<$words<L>>` compiled for the level in use, L being its registers.
-macro_rules! by_level {
-    ($words:ident, $run:ident($($arg:ident: $ty:ty),* $(,)?)) => {{
-        #[cfg(target_arch = "x86_64")]
-        {
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-            fn avx512($($arg: $ty),*) {
-                $run::<$words<$crate::matmul::x86::Avx512>>($($arg),*);
-            }
-            #[target_feature(enable = "avx2,fma")]
-            fn avx2($($arg: $ty),*) {
-                $run::<$words<$crate::matmul::x86::Avx2>>($($arg),*);
-            }
-            match $crate::simd::level() {
-                // SAFETY: `level` is never above what was detected on this processor.
-                $crate::simd::Level::Avx512 | $crate::simd::Level::Avx512Bf16 => unsafe { avx512($($arg),*) },
-                // SAFETY: as above.
-                $crate::simd::Level::Avx2 => unsafe { avx2($($arg),*) },
-                $crate::simd::Level::Portable => $run::<$words<$crate::matmul::lanes::Portable>>($($arg),*),
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        $run::<$words<$crate::matmul::lanes::Portable>>($($arg),*);
-    }};
-}
-pub(crate) use by_level;
-
-#[expect(unsafe_code, reason = "calls a function compiled for instructions that were detected")]
-fn dispatch(job: &Job<'_>) {
-    if job.edge.precision == Precision::F32 {
-        by_level!(Exact, run(job: &Job<'_>));
-        return;
-    }
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512bf16")]
-        fn pairs(job: &Job<'_>) {
-            run::<x86::Pairs>(job);
-        }
-        if level() == Level::Avx512Bf16 {
-            // SAFETY: `level` is never above what was detected on this processor.
-            return unsafe { pairs(job) };
-        }
-    }
-    by_level!(Rounded, run(job: &Job<'_>));
 }
 
 thread_local! {
@@ -186,23 +136,26 @@ thread_local! {
 ///
 /// No closure here or below: what is in one may be compiled without the level's instructions.
 #[inline(always)]
-fn run<W: Words>(job: &Job<'_>) {
+fn run<W: Words>(job: Job<'_>) {
     let (mut packed_a, mut packed_b) = PACKED.take();
     let tiles = packed_a.at_least(GROUP * TILE);
-    let panels = packed_b.at_least((COLUMNS + 2 * LINE) * DEPTH);
     let inner = job.a.columns();
+    // a shallow product takes more columns at a time, so that A is packed less often
+    let words = inner.div_ceil(W::PER_WORD).clamp(1, DEPTH);
+    let most = (PANELS / words).next_multiple_of(2 * LINE);
+    let panels = packed_b.at_least((most + 2 * LINE) * words);
     let mut column = 0;
     while column < job.place.cols {
-        let columns = COLUMNS.min(job.place.cols - column);
+        let columns = most.min(job.place.cols - column);
         let mut first = 0;
         loop {
             let depth = Depth { first, numbers: (inner - first).min(DEPTH * W::PER_WORD) };
             #[expect(unsafe_code, reason = "fills the packing buffer")]
-            // SAFETY: the columns lie in the view, and the buffer has `DEPTH` words for each and for those of a panel.
+            // SAFETY: the columns lie in the view, and the buffer has words for each and for those of a panel.
             unsafe {
                 pack::panels::<W>(job.b, depth, (column, columns), panels);
             }
-            block::<W>(job, depth, (column, columns), tiles, panels);
+            block::<W>(&job, depth, (column, columns), tiles, panels);
             first += depth.numbers;
             if first >= inner {
                 break;
@@ -281,7 +234,7 @@ fn strip<W: Words>(
         let b = panels.wrapping_add(at * words);
         let operands = Operands { words, a, a_row, a_step, b };
         let target = Target { out: (out, stride), rows, columns: count, scale, addends };
-        // SAFETY: all sizes were checked by `product`, the level by `dispatch`, and no other task writes
+        // SAFETY: all sizes were checked by `product`, the level by `by_precision`, and no other task writes
         // these elements, which is the contract of `Shared`.
         unsafe { tile::<W>(width, operands, target) };
         at += count;

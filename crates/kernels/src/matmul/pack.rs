@@ -2,8 +2,8 @@
 
 #![expect(unsafe_code, reason = "reads views and writes buffers whose sizes the caller has checked")]
 
-use super::lanes::{Lanes, Words};
 use super::{DEPTH, View};
+use crate::lanes::{Lanes, Words};
 
 /// Words of one line of the processor's caches.
 pub(crate) const LINE: usize = 16;
@@ -190,7 +190,7 @@ pub(crate) unsafe fn rows<W: Words>(a: View<'_>, depth: Depth, (row, rows): (usi
 
 /// Words of up to a register of numbers, zeros after the last of `numbers`.
 #[inline(always)]
-unsafe fn along<W: Words>(from: *const f32, numbers: usize) -> super::lanes::Register<W> {
+pub(crate) unsafe fn along<W: Words>(from: *const f32, numbers: usize) -> crate::lanes::Register<W> {
     let whole = W::On::LANES * W::PER_WORD;
     // SAFETY: `numbers` are valid, says the caller; the buffer holds the most that are read.
     unsafe {

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "the innermost loop goes through pointers that its caller has checked")]
 
-use super::lanes::{Lanes, Register, Words};
+use crate::lanes::{Lanes, Register, Words};
 
 /// Where a tile's operands lie.
 #[derive(Clone, Copy)]

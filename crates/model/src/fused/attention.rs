@@ -32,6 +32,7 @@ pub(super) struct AttentionPart {
     causal: bool,
     scale: f32,
     dropout: f32,
+    precision: Precision,
     head_norms: Option<HeadNorms>,
     stats: Vec<[f32; 2]>,  // M, of the norm
     packed: Vec<f32>,      // (M, (H + 2G)·D), after head norms and RoPE
@@ -70,6 +71,7 @@ impl AttentionPart {
             causal: config.settings.causal,
             scale: config.score_scale(),
             dropout: config.settings.dropout,
+            precision,
             head_norms,
             stats: Vec::new(),
             packed: Vec::new(),
@@ -109,7 +111,7 @@ impl AttentionPart {
 
     fn options(&self, step: Step) -> Result<Options> {
         let dropout = DropoutPass::at(step.dropout, self.dropout, DropoutSite::Pattern(self.layer))?;
-        Ok(Options { causal: self.causal, scale: self.scale, dropout })
+        Ok(Options { causal: self.causal, scale: self.scale, dropout, precision: self.precision })
     }
 
     /// Layouts of q, k and v in a packed buffer, and of the joined heads.

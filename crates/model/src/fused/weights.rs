@@ -6,7 +6,6 @@ use softdict_kernels::decode;
 use softdict_kernels::linear::{self, Size};
 use softdict_kernels::matmul::Precision;
 use softdict_kernels::norm::{self, Norm, Saved};
-use softdict_kernels::team::Team;
 use std::ops::Range;
 
 /// The place of a weight that may not exist.
@@ -47,16 +46,9 @@ impl LinearPlace {
     }
 
     /// As `forward`, for few rows: every weight is read once.
-    pub(super) fn decode(
-        &self,
-        team: &Team,
-        values: &[f32],
-        x: &[f32],
-        residual: Option<&[f32]>,
-        y: &mut [f32],
-    ) {
+    pub(super) fn decode(&self, values: &[f32], x: &[f32], residual: Option<&[f32]>, y: &mut [f32]) {
         let bias = self.bias.clone().map(|bias| &values[bias]);
-        decode::linear(team, self.size, x, &values[self.weight.clone()], bias, residual, y);
+        decode::linear(self.size, x, &values[self.weight.clone()], bias, residual, y);
     }
 
     /// Inverts `forward` towards its input.

@@ -76,7 +76,7 @@ fn look_up(pronoun: [f32; SIZE]) -> candle_core::Result<Lookup> {
         ops.linear(x, &Tensor::new(&matrix, device)?, None)?.reshape((1, 1, (), SIZE)) // (B, H, rows, D)
     };
     let (q, k, v) = (project(&asking, QUERY)?, project(&x, KEY)?, project(&x, VALUE)?);
-    let options = Options { causal: false, scale: 1.0 / (SIZE as f32).sqrt(), dropout: None };
+    let options = Options::plain(false, 1.0 / (SIZE as f32).sqrt());
     let flat = |tensor: Tensor| tensor.flatten_all()?.to_vec1::<f32>();
     Ok(Lookup {
         scores: flat((q.matmul(&k.transpose(2, 3)?.contiguous()?)? * f64::from(options.scale))?)?,

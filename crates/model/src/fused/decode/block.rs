@@ -10,7 +10,6 @@ use softdict_kernels::attention::{self, Inputs, Layout, Options};
 use softdict_kernels::decode::{self, Heads};
 use softdict_kernels::memory;
 use softdict_kernels::rope::{self, RopeTable, Rows, Turn};
-use softdict_kernels::team::Team;
 
 pub(super) struct Block {
     norm1: NormPlace,
@@ -76,12 +75,11 @@ impl Block {
         stream: &[f32],
         rope: Option<&RopeTable>,
         step: Step,
-        team: &Team,
         scratch: &mut Scratch,
     ) {
         let Scratch { normed, packed, stats, heads, .. } = scratch;
         norm(&self.norm1, step, values, stream, normed, stats);
-        linear(&self.qkv, step, team, values, normed, None, packed);
+        linear(&self.qkv, step, values, normed, None, packed);
         self.normalize_heads(values, packed, heads);
         let stride = self.packed_width();
         if let Some(table) = rope {
@@ -129,14 +127,13 @@ impl Block {
         stream: &mut Vec<f32>,
         middle: &mut Vec<f32>,
         step: Step,
-        team: &Team,
         scratch: &mut Scratch,
     ) {
-        self.gather(step, team, scratch);
+        self.gather(step, scratch);
         let Scratch { normed, stats, joined, raised, hidden, .. } = scratch;
-        linear(&self.out, step, team, values, joined, Some(stream), middle);
+        linear(&self.out, step, values, joined, Some(stream), middle);
         norm(&self.norm2, step, values, if self.parallel { stream } else { middle }, normed, stats);
-        linear(&self.up, step, team, values, normed, None, raised);
+        linear(&self.up, step, values, normed, None, raised);
         let rows = step.at_once() * self.hidden_width;
         hidden.resize(step.rows() * self.hidden_width, 0.0);
         for (raised, hidden) in
@@ -144,11 +141,11 @@ impl Block {
         {
             activation::forward(self.activation, self.hidden_width, raised, hidden);
         }
-        linear(&self.down, step, team, values, hidden, Some(middle), stream);
+        linear(&self.down, step, values, hidden, Some(middle), stream);
     }
 
     /// What each head gathers from the cache.
-    fn gather(&self, step: Step, team: &Team, scratch: &mut Scratch) {
+    fn gather(&self, step: Step, scratch: &mut Scratch) {
         let Scratch { packed, joined, scores, log_sum_exp, .. } = scratch;
         let (stride, keys) = (self.packed_width(), step.past + step.time);
         joined.resize(step.rows() * self.heads * self.head_size, 0.0);
@@ -162,7 +159,7 @@ impl Block {
                 capacity: self.context,
             };
             let queries = (packed.as_slice(), stride);
-            decode::attention(team, size, self.scale, queries, &self.keys, &self.values, scores, joined);
+            decode::attention(size, self.scale, queries, &self.keys, &self.values, scores, joined);
             return;
         }
         log_sum_exp.resize(step.rows() * self.heads, 0.0);
@@ -174,7 +171,7 @@ impl Block {
             kv_heads: self.kv_heads,
             head_size: self.head_size,
         };
-        let options = Options { causal: true, scale: self.scale, dropout: None };
+        let options = Options::plain(true, self.scale);
         let cached = Layout::by_head(self.kv_heads, self.context, self.head_size);
         let inputs = Inputs {
             q: (packed, Layout::by_row(stride, step.time, self.head_size, 0)),
@@ -208,7 +205,6 @@ pub(super) fn norm(
 pub(super) fn linear(
     place: &LinearPlace,
     step: Step,
-    team: &Team,
     values: &[f32],
     x: &[f32],
     residual: Option<&[f32]>,
@@ -216,7 +212,7 @@ pub(super) fn linear(
 ) {
     y.resize(step.rows() * place.outputs(), 0.0);
     if step.time == 1 {
-        place.decode(team, values, x, residual, y);
+        place.decode(values, x, residual, y);
     } else {
         place.forward(values, x, residual, y);
     }

@@ -15,7 +15,6 @@ use crate::parameters::{ParameterTable, Parameters, Part};
 use block::{Block, linear, norm};
 use softdict_kernels::rope::RopeTable;
 use softdict_kernels::simd::add_assign;
-use softdict_kernels::team::Team;
 use softdict_kernels::{embedding, parallel};
 use std::ops::Range;
 
@@ -144,18 +143,14 @@ impl<'a> Decoder<'a> {
         if step.rows() == 0 || ids.len() != step.rows() {
             return Err(ModelError::Batch { inputs: ids.len(), targets: ids.len(), time });
         }
-        if time == 1 {
-            let many = self.values.len() >= SHARED_FROM;
-            let threads = if many { rayon::current_num_threads() } else { 1 };
-            Team::with(threads, |team| self.run(ids, step, team))?;
-        } else {
-            parallel::enter(|| self.run(ids, step, &Team::alone()))?;
-        }
+        let alone = time == 1 && self.values.len() < SHARED_FROM;
+        let threads = if alone { 1 } else { parallel::threads() };
+        parallel::enter_with(threads, || self.run(ids, step))?;
         (self.samples, self.len) = (samples, length);
         Ok(&self.logits)
     }
 
-    fn run(&mut self, ids: &[u32], mut step: Step, team: &Team) -> Result<()> {
+    fn run(&mut self, ids: &[u32], mut step: Step) -> Result<()> {
         let (width, values, scratch) = (self.config.width(), self.values, &mut self.scratch);
         let [stream, middle] = &mut self.stream;
         stream.resize(step.rows() * width, 0.0);
@@ -166,16 +161,16 @@ impl<'a> Decoder<'a> {
         }
         let last = self.config.layers() - 1;
         for (layer, block) in self.blocks.iter_mut().enumerate() {
-            block.remember(values, stream, self.rope.as_ref(), step, team, scratch);
+            block.remember(values, stream, self.rope.as_ref(), step, scratch);
             if layer == last {
                 keep_last(step, stream);
                 keep_last(step, &mut scratch.packed);
                 step = Step { time: 1, past: step.past + step.time - 1, ..step };
             }
-            block.answer(values, stream, middle, step, team, scratch);
+            block.answer(values, stream, middle, step, scratch);
         }
         norm(&self.norm, step, values, stream, &mut scratch.normed, &mut scratch.stats);
-        linear(&self.head, step, team, values, &scratch.normed, None, &mut self.logits);
+        linear(&self.head, step, values, &scratch.normed, None, &mut self.logits);
         Ok(())
     }
 }

@@ -1,8 +1,75 @@
-//! What the tile's inner loop and the packing do in registers, for every level and both precisions.
+//! Vector registers of every level, and operands of products in both precisions.
+//!
+//! Code that is generic over [`Lanes`] or [`Words`] is compiled for every level by [`by_level`] or [`by_precision`],
+//! and must hold no closure: what is in one may be compiled without the level's instructions.
 //!
 //! A *word* is four bytes of an operand: one f32, or two bf16 that follow each other along the summed side.
 
-#![expect(unsafe_code, reason = "instructions of a level, and pointers of the packing")]
+#![expect(unsafe_code, reason = "instructions of a level, and pointers to registers in memory")]
+
+mod exp;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86;
+
+pub(crate) use exp::exp;
+
+/// Calls `$run::<$words<L>>` compiled for the level in use, L being its registers.
+macro_rules! by_level {
+    ($words:ident, $run:ident($($arg:ident: $ty:ty),* $(,)?)) => {{
+        use $crate::lanes::$words;
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            fn avx512($($arg: $ty),*) {
+                $run::<$words<$crate::lanes::x86::Avx512>>($($arg),*);
+            }
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2($($arg: $ty),*) {
+                $run::<$words<$crate::lanes::x86::Avx2>>($($arg),*);
+            }
+            #[expect(unsafe_code, reason = "calls a function compiled for instructions that were detected")]
+            match $crate::simd::level() {
+                // SAFETY: `level` is never above what was detected on this processor.
+                $crate::simd::Level::Avx512 | $crate::simd::Level::Avx512Bf16 => unsafe { avx512($($arg),*) },
+                // SAFETY: as above.
+                $crate::simd::Level::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::simd::Level::Portable => $run::<$words<$crate::lanes::Portable>>($($arg),*),
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        $run::<$words<$crate::lanes::Portable>>($($arg),*);
+    }};
+}
+pub(crate) use by_level;
+
+/// Calls `$run::<W>` compiled for the level in use, W being words of a precision.
+macro_rules! by_precision {
+    ($precision:expr, $run:ident($($arg:ident: $ty:ty),* $(,)?)) => {
+        if $precision == $crate::matmul::Precision::F32 {
+            $crate::lanes::by_level!(Exact, $run($($arg: $ty),*));
+        } else {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512bf16")]
+                fn pairs($($arg: $ty),*) {
+                    $run::<$crate::lanes::x86::Pairs>($($arg),*);
+                }
+                if $crate::simd::level() == $crate::simd::Level::Avx512Bf16 {
+                    #[expect(unsafe_code, reason = "calls a function compiled for instructions that were detected")]
+                    // SAFETY: `level` is never above what was detected on this processor.
+                    unsafe {
+                        pairs($($arg),*)
+                    };
+                } else {
+                    $crate::lanes::by_level!(Rounded, $run($($arg: $ty),*));
+                }
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            $crate::lanes::by_level!(Rounded, $run($($arg: $ty),*));
+        }
+    };
+}
+pub(crate) use by_precision;
 
 /// One level's vector registers of f32.
 ///
@@ -20,8 +87,47 @@ pub(crate) trait Lanes {
     unsafe fn load(from: *const f32) -> Self::Register;
     unsafe fn store(to: *mut f32, value: Self::Register);
     unsafe fn add(a: Self::Register, b: Self::Register) -> Self::Register;
+    unsafe fn subtract(a: Self::Register, b: Self::Register) -> Self::Register;
+    unsafe fn multiply(a: Self::Register, b: Self::Register) -> Self::Register;
     /// a·b + c.
     unsafe fn multiply_add(a: Self::Register, b: Self::Register, c: Self::Register) -> Self::Register;
+    /// The larger of each two; b where either is NaN.
+    unsafe fn max(a: Self::Register, b: Self::Register) -> Self::Register;
+    /// 2ⁿ, where n stands in the low bits of a lane, which are otherwise those of a multiple of 2⁹.
+    unsafe fn power_of_two(n: Self::Register) -> Self::Register;
+
+    /// The sum of all lanes, by halves.
+    #[inline(always)]
+    unsafe fn total(value: Self::Register) -> f32 {
+        let mut lanes = [0.0; 16];
+        // SAFETY: the buffer holds the lanes of the widest level.
+        unsafe { Self::store(lanes.as_mut_ptr(), value) };
+        let mut count = Self::LANES / 2;
+        while count > 0 {
+            for lane in 0..count {
+                lanes[lane] += lanes[lane + count];
+            }
+            count /= 2;
+        }
+        lanes[0]
+    }
+
+    /// The largest of all lanes.
+    #[inline(always)]
+    unsafe fn largest(value: Self::Register) -> f32 {
+        let mut lanes = [0.0; 16];
+        // SAFETY: as above.
+        unsafe { Self::store(lanes.as_mut_ptr(), value) };
+        let mut count = Self::LANES / 2;
+        while count > 0 {
+            for lane in 0..count {
+                let (a, b) = (lanes[lane], lanes[lane + count]);
+                lanes[lane] = if a > b { a } else { b };
+            }
+            count /= 2;
+        }
+        lanes[0]
+    }
 
     /// Writes the transpose of a square of `LANES` rows of words, `LANES` apart, with rows `stride` apart.
     #[inline(always)]
@@ -153,8 +259,24 @@ impl Lanes for Portable {
         std::array::from_fn(|lane| a[lane] + b[lane])
     }
     #[inline(always)]
+    unsafe fn subtract(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|lane| a[lane] - b[lane])
+    }
+    #[inline(always)]
+    unsafe fn multiply(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|lane| a[lane] * b[lane])
+    }
+    #[inline(always)]
     unsafe fn multiply_add(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
         std::array::from_fn(|lane| a[lane] * b[lane] + c[lane])
+    }
+    #[inline(always)]
+    unsafe fn max(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|lane| if a[lane] > b[lane] { a[lane] } else { b[lane] })
+    }
+    #[inline(always)]
+    unsafe fn power_of_two(n: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|lane| f32::from_bits((n[lane].to_bits() << 23).wrapping_add(127 << 23)))
     }
 }
 

@@ -4,14 +4,16 @@
 // Every unsafe block here rests on the contract of `Lanes` and `Words`: the level's instructions are there, and
 // pointers are valid for a register. Transmutes are between registers of one size, all of whose bits are valid.
 
-use super::lanes::{Lanes, Words};
+use super::{Lanes, Words};
 use std::arch::x86_64::{
-    __m256, __m256bh, __m256i, __m512, __m512bh, __m512i, _MM_HINT_ET0, _mm_prefetch, _mm256_add_ps,
-    _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_storeu_ps, _mm512_add_ps, _mm512_castpd_ps,
-    _mm512_castps_pd, _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh,
-    _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_or_si512, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_shuffle_f32x4, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps,
-    _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+    __m256, __m256bh, __m256i, __m512, __m512bh, __m512i, _MM_HINT_ET0, _mm_prefetch, _mm256_add_epi32,
+    _mm256_add_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_max_ps,
+    _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm256_sub_ps,
+    _mm512_add_epi32, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd, _mm512_castps_si512,
+    _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh, _mm512_cvtneps_pbh, _mm512_dpbf16_ps,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32,
+    _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4, _mm512_slli_epi32, _mm512_storeu_ps,
+    _mm512_sub_ps, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
 };
 use std::mem::transmute;
 
@@ -47,6 +49,29 @@ impl Lanes for Avx2 {
     unsafe fn multiply_add(a: __m256, b: __m256, c: __m256) -> __m256 {
         // SAFETY: see the top of this file.
         unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn subtract(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: see the top of this file.
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn multiply(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: see the top of this file.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: see the top of this file.
+        unsafe { _mm256_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn power_of_two(n: __m256) -> __m256 {
+        // SAFETY: see the top of this file.
+        unsafe {
+            let exponent = _mm256_slli_epi32::<23>(_mm256_castps_si256(n));
+            _mm256_castsi256_ps(_mm256_add_epi32(exponent, _mm256_set1_epi32(127 << 23)))
+        }
     }
     #[inline(always)]
     fn prefetch(at: *const f32) {
@@ -87,6 +112,29 @@ impl Lanes for Avx512 {
     unsafe fn multiply_add(a: __m512, b: __m512, c: __m512) -> __m512 {
         // SAFETY: see the top of this file.
         unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn subtract(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the top of this file.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn multiply(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the top of this file.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the top of this file.
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn power_of_two(n: __m512) -> __m512 {
+        // SAFETY: see the top of this file.
+        unsafe {
+            let exponent = _mm512_slli_epi32::<23>(_mm512_castps_si512(n));
+            _mm512_castsi512_ps(_mm512_add_epi32(exponent, _mm512_set1_epi32(127 << 23)))
+        }
     }
 
     /// Four rounds: pairs of words, pairs of pairs, then quarters of registers twice.
