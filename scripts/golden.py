@@ -606,6 +606,11 @@ An untied head is `embed_out.weight` in the files of gpt_neox, `lm_head.weight` 
 {models}
 | `curve` | {curve_seed} | start of the training run below; spread 0.2, `layer_norm_eps` 1e-5, rope base 10000, no `expected.safetensors` |
 
+## inspect.safetensors
+
+In `gpt2` and `llama_gqa_untied`, by `scripts/golden_inspect.py` (its head describes every tensor): head scores of a repeated
+block, QK and OV circuits, the shares of a logit, and activation patching, from transformers with forward hooks and numpy.
+
 ## training_curve.safetensors
 
 {steps} steps of plain PyTorch from the weights in `curve/`: softdict's default block (pre-norm, LayerNorm

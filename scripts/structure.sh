@@ -11,7 +11,8 @@ allowed() {
         model) echo "kernels random" ;;
         checkpoint) echo "model" ;;
         trainer) echo "checkpoint kernels model tokenizer" ;;
-        sampler|inspect) echo "model random" ;;
+        sampler) echo "model random" ;;
+        inspect) echo "kernels model random" ;;
         cli) echo "checkpoint corpus inspect kernels model random sampler tokenizer trainer" ;;
         *) echo "unknown crate $1: add it to scripts/structure.sh and ARCHITECTURE.md" >&2; exit 1 ;;
     esac

@@ -1,10 +1,8 @@
 //! Attention patterns from a model's forward pass, read through a tap.
 
 use crate::error::{InspectError, Result};
-use crate::scores::{HeadScores, Pattern, repeated_block};
 use candle_core::Tensor;
-use softdict_model::{ModelConfig, Site, Tap, Transformer};
-use softdict_random::{Purpose, Stream};
+use softdict_model::{Chain, Site, Tap, Transformer};
 
 /// Keeps the patterns of some layers and heads as they pass by.
 struct PatternTap<'a> {
@@ -34,13 +32,19 @@ impl Tap for PatternTap<'_> {
     }
 }
 
-/// The patterns of the chosen layers and heads on one sequence, in the order asked for.
+/// The patterns of the chosen layers and heads on one sequence, in the order asked for, in a pass through the tap `first`.
 ///
 /// # Shapes
 /// Returns `[L, H, T, T]` row-major, rows are queries.
 /// # Errors
 /// When a layer or head does not exist, or the tokens do not fit in the context.
-pub fn capture(model: &Transformer, ids: &[u32], layers: &[usize], heads: &[usize]) -> Result<Vec<f32>> {
+pub fn capture(
+    model: &Transformer,
+    ids: &[u32],
+    layers: &[usize],
+    heads: &[usize],
+    first: &mut dyn Tap,
+) -> Result<Vec<f32>> {
     let config = model.config();
     for (what, wanted, count) in [("layer", layers, config.layers()), ("head", heads, config.heads)] {
         if let Some(&number) = wanted.iter().find(|&&number| number >= count) {
@@ -51,7 +55,7 @@ pub fn capture(model: &Transformer, ids: &[u32], layers: &[usize], heads: &[usiz
         return Err(InspectError::Empty { what: "tokens" });
     }
     let mut tap = PatternTap { layers, heads, kept: Vec::new() };
-    model.forward(ids, ids.len(), &mut tap)?;
+    model.forward(ids, ids.len(), &mut Chain { first, second: &mut tap })?;
     let mut values = Vec::with_capacity(layers.len() * heads.len() * ids.len() * ids.len());
     for layer in layers {
         let found = tap.kept.iter().find(|(own, _)| own == layer);
@@ -66,91 +70,11 @@ pub fn capture(model: &Transformer, ids: &[u32], layers: &[usize], heads: &[usiz
     Ok(values)
 }
 
-/// What [`score_heads`] measures on.
-#[derive(Debug, Clone, Copy)]
-pub struct ScoreOptions {
-    /// Distinct tokens of each random block, which is then repeated.
-    pub block: usize,
-    /// How many random blocks.
-    pub blocks: usize,
-    /// Seed of the blocks.
-    pub seed: u64,
-}
-
-/// The scores of every head: means over the windows of a text, and over random repeated blocks.
-///
-/// # Errors
-/// When there is no window of at least two tokens, or a block does not fit the vocabulary or the context.
-pub fn score_heads(
-    model: &Transformer,
-    windows: &[Vec<u32>],
-    options: ScoreOptions,
-) -> Result<Vec<HeadScores>> {
-    let config = model.config();
-    let layers: Vec<usize> = (0..config.layers()).collect();
-    let heads: Vec<usize> = (0..config.heads).collect();
-    let read = |ids: &Vec<u32>| -> Result<Captured> {
-        Ok(Captured { tokens: ids.len(), values: capture(model, ids, &layers, &heads)? })
-    };
-    let mut stream = Stream::new(options.seed, Purpose::Scores, 0);
-    let blocks = (0..options.blocks)
-        .map(|_| read(&repeated_block(&mut stream, config.vocab_size, options.block)?))
-        .collect::<Result<Vec<_>>>()?;
-    let (Some(text), Some(block)) = (windows.first(), blocks.first()) else {
-        return Err(InspectError::Empty { what: "windows of text" });
-    };
-    let text = read(text)?;
-    // each window with one block and each block with one window: the scores of either kind are then averaged apart
-    let mut on_text = vec![Vec::new(); layers.len() * heads.len()];
-    let mut on_blocks = on_text.clone();
-    for window in windows {
-        let captured = read(window)?;
-        for (which, samples) in on_text.iter_mut().enumerate() {
-            samples.push(measure(config, which, &captured, block)?);
-        }
-    }
-    for block in &blocks {
-        for (which, samples) in on_blocks.iter_mut().enumerate() {
-            samples.push(measure(config, which, &text, block)?);
-        }
-    }
-    let mean = |samples: &Vec<HeadScores>| HeadScores::mean(samples);
-    let pairs = on_text.iter().filter_map(mean).zip(on_blocks.iter().filter_map(mean));
-    Ok(pairs
-        .map(|(text, HeadScores { duplicate_token, induction, .. })| HeadScores {
-            duplicate_token,
-            induction,
-            ..text
-        })
-        .collect())
-}
-
-/// The patterns `[L, H, T, T]` of all heads on one sequence.
-struct Captured {
-    tokens: usize,
-    values: Vec<f32>,
-}
-
-impl Captured {
-    fn pattern(&self, which: usize, causal: bool) -> Result<Pattern<'_>> {
-        let square = self.tokens * self.tokens;
-        Pattern::new(&self.values[which * square..(which + 1) * square], self.tokens, causal)
-    }
-}
-
-/// The scores of head number `which` of all, counted through the layers.
-fn measure(config: &ModelConfig, which: usize, text: &Captured, block: &Captured) -> Result<HeadScores> {
-    let causal = config.settings.causal;
-    let (text, block) = (text.pattern(which, causal)?, block.pattern(which, causal)?);
-    HeadScores::measure(which / config.heads, which % config.heads, &text, &block)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use candle_core::Device;
-    use softdict_model::settings::Positions;
-    use softdict_model::{ModelSettings, NoTap, Parameters};
+    use softdict_model::{ModelConfig, ModelSettings, NoTap, Parameters};
 
     fn model(change: impl Fn(&mut ModelSettings)) -> Transformer {
         let mut settings =
@@ -164,7 +88,7 @@ mod tests {
 
     #[test]
     fn patterns_are_causal_and_rows_sum_to_one() {
-        let values = capture(&model(|_| ()), &IDS, &[0, 1], &[0, 1, 2, 3]).unwrap();
+        let values = capture(&model(|_| ()), &IDS, &[0, 1], &[0, 1, 2, 3], &mut NoTap).unwrap();
         assert_eq!(values.len(), 2 * 4 * 49);
         for pattern in values.chunks(49) {
             for (query, row) in pattern.chunks(7).enumerate() {
@@ -178,8 +102,8 @@ mod tests {
     #[test]
     fn a_selection_is_a_part_of_the_whole_in_the_order_asked_for() {
         let model = model(|settings| settings.kv_heads = Some(2));
-        let all = capture(&model, &IDS, &[0, 1], &[0, 1, 2, 3]).unwrap();
-        let some = capture(&model, &IDS, &[1], &[3, 0]).unwrap();
+        let all = capture(&model, &IDS, &[0, 1], &[0, 1, 2, 3], &mut NoTap).unwrap();
+        let some = capture(&model, &IDS, &[1], &[3, 0], &mut NoTap).unwrap();
         assert_eq!(some[..49], all[7 * 49..]);
         assert_eq!(some[49..], all[4 * 49..5 * 49]);
     }
@@ -198,26 +122,9 @@ mod tests {
 
     #[test]
     fn a_head_that_does_not_exist_is_named() {
-        let message = capture(&model(|_| ()), &IDS, &[0], &[4]).unwrap_err().to_string();
+        let message = capture(&model(|_| ()), &IDS, &[0], &[4], &mut NoTap).unwrap_err().to_string();
         assert!(message.contains("head 4") && message.contains('4'), "{message}");
-        let message = capture(&model(|_| ()), &IDS, &[2], &[0]).unwrap_err().to_string();
+        let message = capture(&model(|_| ()), &IDS, &[2], &[0], &mut NoTap).unwrap_err().to_string();
         assert!(message.contains("layer 2"), "{message}");
-    }
-
-    #[test]
-    fn a_model_without_weights_scores_as_uniform_attention() {
-        let settings =
-            ModelSettings { layers: 1, heads: 2, width: 8, positions: Positions::None, ..Default::default() };
-        let config = ModelConfig::new(&settings, 20).unwrap();
-        let model = Transformer::new(&config, &Parameters::zeros(&config), &Device::Cpu).unwrap();
-        let options = ScoreOptions { block: 4, blocks: 3, seed: 1 };
-        let scores = score_heads(&model, &[vec![1, 2, 3, 4, 5, 6, 7, 8]], options).unwrap();
-        assert_eq!(scores.len(), 2);
-        for head in scores {
-            // design of the scores: uniform causal attention, T = 8, n = 4
-            assert!((head.previous_token - 0.245_408).abs() < 1e-5);
-            assert!((head.induction - 0.158_631).abs() < 1e-5);
-            assert!((head.duplicate_token - 0.158_631).abs() < 1e-5);
-        }
     }
 }

@@ -33,7 +33,7 @@ pub enum InspectError {
     Model(#[from] softdict_model::ModelError),
 
     /// Two lists that describe the same thing differ in length.
-    #[error("attention maps: {what} has {found} entries, {expected} expected")]
+    #[error("{what} has {found} entries, {expected} expected")]
     Length {
         /// The list that does not fit.
         what: &'static str,
@@ -141,15 +141,22 @@ pub enum InspectError {
         vocab: usize,
     },
 
-    /// A table column of another length than the table.
-    #[error("column `{column}` has {found} values for {expected} heads")]
-    Column {
-        /// The column's heading.
-        column: String,
-        /// How many heads the table has.
-        expected: usize,
-        /// How many values the column has.
-        found: usize,
+    /// Two prompts with the same answer.
+    #[error(
+        "the two answers do not tell the prompts apart (their logit difference changes by {difference:.1e}): there is nothing to patch; choose others with --token and --against"
+    )]
+    NothingToPatch {
+        /// The logit difference on the clean prompt less that on the corrupt one.
+        difference: f64,
+    },
+
+    /// An ablation that names no head.
+    #[error(
+        "--ablate: `{found}` names no head; write LAYER.HEAD, LAYER.HEAD=zero or LAYER.HEAD=mean, as 1.3=mean"
+    )]
+    Ablation {
+        /// What was given.
+        found: String,
     },
 
     /// A format that does not exist.

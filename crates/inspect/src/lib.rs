@@ -1,7 +1,8 @@
 //! What attention looks at: captured patterns, head scores, reports.
 //!
 //! Reading order: [`capture`] reads patterns through a tap; [`AttentionMaps`] holds them; [`report`] writes it in every format;
-//! [`scores`] puts numbers on single patterns; [`labels`] makes tokens safe and visible.
+//! [`scores`] puts numbers on single patterns; [`ablation`] takes heads away, and [`effect`] measures what that costs;
+//! [`survey`] does all of it for every head; [`lens`] takes a logit apart, and [`patch`] finds what carries it; [`labels`] makes tokens safe and visible.
 //!
 //! ```
 //! use softdict_inspect::report::{self, Format, Style};
@@ -22,13 +23,19 @@
 //! # Ok::<(), softdict_inspect::InspectError>(())
 //! ```
 
+pub mod ablation;
 mod capture;
+pub mod effect;
 mod error;
 pub mod labels;
+pub mod lens;
+pub mod lookup;
 mod maps;
+pub mod patch;
 pub mod report;
 pub mod scores;
+pub mod survey;
 
-pub use capture::{ScoreOptions, capture, score_heads};
+pub use capture::capture;
 pub use error::{InspectError, Result};
 pub use maps::{AttentionMaps, MapParts, Shape};

@@ -36,5 +36,5 @@ pub use parameters::{Parameter, ParameterTable, Parameters, Part};
 pub use reader::{CachedTransformer, Reader};
 pub use settings::ModelSettings;
 pub use softdict_random as random;
-pub use taps::{NoTap, Site, Tap};
+pub use taps::{Chain, NoTap, Site, Tap};
 pub use transformer::Transformer;

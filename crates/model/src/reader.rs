@@ -4,7 +4,7 @@ use crate::config::ModelConfig;
 use crate::error::Result;
 use crate::fused::Decoder;
 use crate::kv_cache::KvCache;
-use crate::taps::NoTap;
+use crate::taps::{NoTap, Tap};
 use crate::transformer::Transformer;
 use candle_core::IndexOp;
 
@@ -45,6 +45,7 @@ impl Reader for Decoder<'_> {
 /// A transformer with its KV cache, on any device.
 pub struct CachedTransformer {
     model: Transformer,
+    tap: Box<dyn Tap>,
     cache: Option<(usize, KvCache)>, // of so many samples
     logits: Vec<f32>,                // (B, V)
 }
@@ -52,7 +53,12 @@ pub struct CachedTransformer {
 impl CachedTransformer {
     /// `model`, which has read nothing yet.
     pub fn new(model: Transformer) -> Self {
-        Self { model, cache: None, logits: Vec::new() }
+        Self::with_tap(model, Box::new(NoTap))
+    }
+
+    /// As [`CachedTransformer::new`], every pass through `tap`.
+    pub fn with_tap(model: Transformer, tap: Box<dyn Tap>) -> Self {
+        Self { model, tap, cache: None, logits: Vec::new() }
     }
 }
 
@@ -76,7 +82,7 @@ impl Reader for CachedTransformer {
                 &mut other.insert((samples, cache)).1
             }
         };
-        let logits = self.model.decode(ids, time, cache, &mut NoTap)?; // (B, T, V)
+        let logits = self.model.decode(ids, time, cache, self.tap.as_mut())?; // (B, T, V)
         self.logits = logits.i((.., time - 1))?.flatten_all()?.to_vec1()?;
         Ok(&self.logits)
     }

@@ -62,6 +62,25 @@ impl Tap for NoTap {
     }
 }
 
+/// Two taps, one after the other: the second sees what the first made.
+pub struct Chain<'taps> {
+    /// Comes first.
+    pub first: &'taps mut dyn Tap,
+    /// Comes second.
+    pub second: &'taps mut dyn Tap,
+}
+
+impl Tap for Chain<'_> {
+    fn wants(&self, site: Site, layer: usize) -> bool {
+        self.first.wants(site, layer) || self.second.wants(site, layer)
+    }
+
+    fn at(&mut self, site: Site, layer: usize, tensor: Tensor) -> Result<Tensor> {
+        let tensor = tapped(self.first, site, layer, tensor)?;
+        tapped(self.second, site, layer, tensor)
+    }
+}
+
 /// Passes `tensor` through `tap` if it wants this place.
 pub(crate) fn tapped(tap: &mut dyn Tap, site: Site, layer: usize, tensor: Tensor) -> Result<Tensor> {
     if tap.wants(site, layer) { tap.at(site, layer, tensor) } else { Ok(tensor) }

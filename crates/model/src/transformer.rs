@@ -2,13 +2,14 @@
 
 use crate::block::{Block, DropoutPass, DropoutSite, NormLayer, Pass};
 use crate::config::ModelConfig;
+use crate::engine::Batch;
 use crate::error::{ModelError, Result};
 use crate::kv_cache::KvCache;
 use crate::parameters::{Parameter, ParameterTable, Parameters};
 use crate::taps::{NoTap, Site, Tap, tapped};
 use candle_core::{Device, Tensor};
-use softdict_kernels::Ops;
 use softdict_kernels::rope::RopeTable;
+use softdict_kernels::{Ops, cross_entropy};
 use std::sync::Arc;
 
 /// Where a part of the model finds its weights: a prefix of their names.
@@ -181,10 +182,40 @@ impl Transformer {
         let mut pass = Pass { ops: self.ops, cache, tap, dropout };
         x = pass.drop(x, self.config.settings.dropout, DropoutSite::Embedding)?;
         x = tapped(pass.tap, Site::Embedding, 0, x)?;
-        for block in &self.blocks {
-            x = block.forward(x, &mut pass)?;
+        self.finish(0, x, &mut pass)
+    }
+
+    /// Logits of every position, from the residual stream that enters block `layer` on.
+    ///
+    /// What a change in a late layer does is found without the layers before it.
+    ///
+    /// # Shapes
+    /// `residual` `(B, T, C)`, as [`Site::ResidualBefore`] of the layer has it; returns `(B, T, V)`.
+    /// # Errors
+    /// When the tensor has another width.
+    pub fn resume(&self, layer: usize, residual: &Tensor, tap: &mut dyn Tap) -> Result<Tensor> {
+        let mut pass = Pass { ops: self.ops, cache: None, tap, dropout: None };
+        self.finish(layer, residual.clone(), &mut pass)
+    }
+
+    /// The sum of a batch's losses in nats, every pass through `tap`.
+    ///
+    /// # Errors
+    /// As [`Transformer::forward`]; also when the targets do not fit.
+    pub fn loss(&self, batch: Batch<'_>, tap: &mut dyn Tap) -> Result<f64> {
+        batch.check(&self.config)?;
+        let logits = self.forward(batch.inputs, batch.time, tap)?;
+        let rows: Vec<f32> = logits.flatten_all()?.to_vec1()?;
+        let sum = cross_entropy::forward(&rows, self.config.vocab_size, batch.targets);
+        Ok(sum.map_err(candle_core::Error::from)?)
+    }
+
+    /// The blocks from `first` on, the final norm and the head: `(B, T, C)` to `(B, T, V)`.
+    fn finish(&self, first: usize, mut x: Tensor, pass: &mut Pass<'_>) -> Result<Tensor> {
+        for block in self.blocks.iter().skip(first) {
+            x = block.forward(x, pass)?;
         }
         x = tapped(pass.tap, Site::FinalNorm, self.config.layers(), self.norm.forward(self.ops, &x)?)?;
-        Ok(self.ops.linear(&x, &self.head, None)?) // (B, T, V)
+        Ok(self.ops.linear(&x, &self.head, None)?)
     }
 }

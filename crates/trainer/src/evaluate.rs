@@ -1,7 +1,7 @@
 //! The loss over a whole split: every token once, weighted alike, whatever the batch size; no randomness.
 
 use crate::error::Result;
-use softdict_model::{Batch, Engine, ModelConfig, Parameters};
+use softdict_model::Batch;
 use softdict_tokenizer::{SplitRecord, TokenFile};
 
 /// The loss over a split.
@@ -27,19 +27,17 @@ impl Evaluation {
 
 /// Evaluates the first `most` tokens (all when absent) in windows of the context that do not overlap.
 ///
-/// The last window may be shorter. Returns `None` when there is nothing to predict.
+/// `loss` returns the sum of a batch's losses in nats. The last window may be shorter. Returns `None` when there is nothing to predict.
 ///
 /// # Errors
 /// When the model or the file fails.
 pub fn evaluate(
-    engine: &mut dyn Engine,
-    config: &ModelConfig,
-    parameters: &Parameters,
+    loss: &mut dyn FnMut(Batch<'_>) -> softdict_model::Result<f64>,
+    context: usize,
     tokens: &TokenFile,
     most: Option<usize>,
     batch: usize,
 ) -> Result<Option<Evaluation>> {
-    let context = config.context();
     let predicted = tokens.len().saturating_sub(1).min(most.unwrap_or(usize::MAX));
     if predicted == 0 {
         return Ok(None);
@@ -51,7 +49,7 @@ pub fn evaluate(
         let mut targets = vec![0; count * time];
         tokens.copy_to(start..start + count * time, &mut inputs)?;
         tokens.copy_to(start + 1..start + 1 + count * time, &mut targets)?;
-        total += engine.loss(parameters, Batch { inputs: &inputs, targets: &targets, time })?;
+        total += loss(Batch { inputs: &inputs, targets: &targets, time })?;
         Ok(())
     };
     let batch = batch.max(1);
@@ -69,7 +67,7 @@ pub fn evaluate(
 mod tests {
     use super::*;
     use crate::testing::{small_config, token_file};
-    use softdict_model::FusedEngine;
+    use softdict_model::{Engine, FusedEngine, Parameters};
 
     #[test]
     fn the_loss_does_not_depend_on_the_batch_and_counts_every_token() {
@@ -77,8 +75,10 @@ mod tests {
         let parameters = Parameters::initial(&config, 1);
         let (_folder, tokens) = token_file(60);
         let mut engine = FusedEngine::new(&config).unwrap();
-        let mut loss =
-            |batch, most| evaluate(&mut engine, &config, &parameters, &tokens, most, batch).unwrap().unwrap();
+        let mut loss = |batch, most| {
+            let mut of = |batch: Batch<'_>| engine.loss(&parameters, batch);
+            evaluate(&mut of, config.context(), &tokens, most, batch).unwrap().unwrap()
+        };
         let (one, many) = (loss(1, None), loss(100, None));
         assert_eq!(one.tokens, 59);
         assert!((one.loss - many.loss).abs() < 1e-5 * one.loss);
@@ -91,12 +91,13 @@ mod tests {
         let parameters = Parameters::zeros(&config);
         let mut engine = FusedEngine::new(&config).unwrap();
         let (_folder, tokens) = token_file(30);
-        let found = evaluate(&mut engine, &config, &parameters, &tokens, None, 2).unwrap().unwrap();
+        let mut loss = |batch: Batch<'_>| engine.loss(&parameters, batch);
+        let found = evaluate(&mut loss, config.context(), &tokens, None, 2).unwrap().unwrap();
         assert!((found.loss - (config.vocab_size as f64).ln()).abs() < 1e-6);
         let split = SplitRecord { tokens: 30, bytes: 60 };
         let expected = (config.vocab_size as f64).log2() / 2.0;
         assert!((found.bits_per_byte(split) - expected).abs() < 1e-6);
         let (_folder, single) = token_file(1);
-        assert!(evaluate(&mut engine, &config, &parameters, &single, None, 2).unwrap().is_none());
+        assert!(evaluate(&mut loss, config.context(), &single, None, 2).unwrap().is_none());
     }
 }

@@ -323,8 +323,9 @@ impl<'a> Trainer<'a> {
     fn evaluate(&mut self, tell: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
         let settings = self.job.settings;
         let val = &self.job.dataset.val;
-        let (engine, most) = (self.engine.as_mut(), settings.eval_tokens);
-        let found = evaluate(engine, self.job.config, &self.parameters, val, most, settings.batch)?;
+        let (engine, parameters, most) = (&mut self.engine, &self.parameters, settings.eval_tokens);
+        let mut loss = |batch: Batch<'_>| engine.loss(parameters, batch);
+        let found = evaluate(&mut loss, self.job.config.context(), val, most, settings.batch)?;
         let Some(found) = found else {
             self.state.evaluated = Some(self.state.step);
             return Ok(());

@@ -1,24 +1,23 @@
 //! Numbers that say what kind of head a pattern belongs to.
 //!
-//! Each score is a mean over the rows of one T×T pattern A, rows are queries; [`positional`] ones need any
-//! text, [`repeated`] ones a block of random tokens, repeated. [`HeadScores`] has one of each, [`table`]
-//! prints them.
+//! Each score is a mean over rows of T×T patterns A, rows are queries; [`positional`] ones need any text, [`copies`] a text
+//! whose tokens come again, [`repeated`] ones a block of random tokens, repeated. [`HeadRows`] collects the rows,
+//! [`HeadScores`] are the means, [`table`] prints them.
 //!
 //! A score says where a head looks, not what the model uses it for: that takes ablation, measured on text.
 
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 use crate::error::{InspectError, Result};
 
+pub mod copies;
 pub mod positional;
 pub mod repeated;
 pub mod table;
 
 pub use repeated::repeated_block;
-pub use table::{Column, Ranges, format_table};
-
-/// From which score on a head is named after it: more than half of its attention goes there.
-pub const NAMED_FROM: f64 = 0.5;
+pub use table::{Ranges, format_table};
 
 /// One T×T attention pattern, rows are queries.
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +86,10 @@ pub struct HeadScores {
     pub duplicate_token: f64,
     /// [`repeated::induction`], 0 to 1.
     pub induction: f64,
+    /// [`copies::duplicate_in_text`], 0 to 1; none where no token of the text comes again.
+    pub duplicate_in_text: Option<f64>,
+    /// [`copies::induction_in_text`], 0 to 1; none where no token of the text comes again.
+    pub induction_in_text: Option<f64>,
     /// [`positional::first_token`], 0 to 1.
     pub first_token: f64,
     /// [`positional::current_token`], 0 to 1.
@@ -97,62 +100,123 @@ pub struct HeadScores {
     pub mean_distance: f64,
 }
 
-impl HeadScores {
-    /// Scores one head from its pattern on natural `text` and on a `block` of n tokens, repeated (T = 2n).
+/// Names of the scores, in the order of [`HeadRows`].
+const NAMES: [&str; 9] = [
+    "previous_token",
+    "duplicate_token",
+    "induction",
+    "duplicate_in_text",
+    "induction_in_text",
+    "first_token",
+    "current_token",
+    "entropy",
+    "mean_distance",
+];
+
+/// What every row of a head's patterns adds to its scores: the scores are the means.
+#[derive(Debug, Clone, Default)]
+pub struct HeadRows([Vec<f32>; NAMES.len()]);
+
+impl HeadRows {
+    /// Adds the rows of the pattern on a text.
     ///
     /// # Errors
-    /// [`InspectError::TooShort`] where `text` has one token only, [`InspectError::Block`] where `block` has an
-    /// odd number of tokens or none.
-    pub fn measure(layer: usize, head: usize, text: &Pattern<'_>, block: &Pattern<'_>) -> Result<Self> {
-        let block_tokens = block.tokens() / 2;
-        Ok(Self {
+    /// [`InspectError::TooShort`] where the text has one token only.
+    pub fn add_text(&mut self, pattern: &Pattern<'_>, ids: &[u32]) -> Result<()> {
+        if pattern.tokens() < 2 {
+            return Err(InspectError::TooShort { score: NAMES[0], tokens: pattern.tokens(), needed: 2 });
+        }
+        let [previous, _, _, duplicate, induction, first, current, entropy, distance] = &mut self.0;
+        for query in 0..pattern.tokens() {
+            current.push(positional::rows::current_token(pattern, query) as f32);
+            if query == 0 {
+                continue;
+            }
+            previous.push(positional::rows::previous_token(pattern, query) as f32);
+            first.push(positional::rows::first_token(pattern, query) as f32);
+            entropy.push(positional::rows::entropy(pattern, query) as f32);
+            distance.push(positional::rows::mean_distance(pattern, query) as f32);
+            duplicate.extend(copies::duplicate_in_text(pattern, ids, query).map(|value| value as f32));
+            induction.extend(copies::induction_in_text(pattern, ids, query).map(|value| value as f32));
+        }
+        Ok(())
+    }
+
+    /// Adds the rows of the pattern on a block of random tokens, repeated.
+    ///
+    /// # Errors
+    /// [`InspectError::Block`] where the pattern has an odd number of tokens or none.
+    pub fn add_block(&mut self, pattern: &Pattern<'_>) -> Result<()> {
+        let block = pattern.tokens() / 2;
+        repeated::check("induction", pattern, block)?;
+        let [_, duplicate, induction, ..] = &mut self.0;
+        for query in block..pattern.tokens() {
+            duplicate.push(pattern.at(query, query - block) as f32);
+            induction.push(pattern.at(query, query + 1 - block) as f32);
+        }
+        Ok(())
+    }
+
+    /// The means of all rows so far.
+    ///
+    /// # Errors
+    /// [`InspectError::Empty`] where there is no text or no block.
+    pub fn scores(&self, layer: usize, head: usize) -> Result<HeadScores> {
+        let mean = |rows: &Vec<f32>| {
+            let sum: f64 = rows.iter().map(|&row| f64::from(row)).sum();
+            (!rows.is_empty()).then_some(sum / rows.len() as f64)
+        };
+        let some = |rows| mean(rows).ok_or(InspectError::Empty { what: "windows of text" });
+        let [
+            previous,
+            duplicate,
+            induction,
+            duplicate_text,
+            induction_text,
+            first,
+            current,
+            entropy,
+            distance,
+        ] = &self.0;
+        Ok(HeadScores {
             layer,
             head,
-            previous_token: positional::previous_token(text)?,
-            duplicate_token: repeated::duplicate_token(block, block_tokens)?,
-            induction: repeated::induction(block, block_tokens)?,
-            first_token: positional::first_token(text)?,
-            current_token: positional::current_token(text)?,
-            entropy: positional::entropy(text)?,
-            mean_distance: positional::mean_distance(text)?,
+            previous_token: some(previous)?,
+            duplicate_token: some(duplicate)?,
+            induction: some(induction)?,
+            duplicate_in_text: mean(duplicate_text),
+            induction_in_text: mean(induction_text),
+            first_token: some(first)?,
+            current_token: some(current)?,
+            entropy: some(entropy)?,
+            mean_distance: some(distance)?,
         })
     }
 
-    /// The mean of several measurements of one head, each counting the same; none for no measurement. Layer
-    /// and head are the first one's.
-    pub fn mean(samples: &[Self]) -> Option<Self> {
-        let first = samples.first()?;
-        let mean = |score: fn(&Self) -> f64| samples.iter().map(score).sum::<f64>() / samples.len() as f64;
-        Some(Self {
-            layer: first.layer,
-            head: first.head,
-            previous_token: mean(|sample| sample.previous_token),
-            duplicate_token: mean(|sample| sample.duplicate_token),
-            induction: mean(|sample| sample.induction),
-            first_token: mean(|sample| sample.first_token),
-            current_token: mean(|sample| sample.current_token),
-            entropy: mean(|sample| sample.entropy),
-            mean_distance: mean(|sample| sample.mean_distance),
-        })
+    /// How each score is distributed over the rows, by name; none where it has no row.
+    pub fn spread(mut self) -> BTreeMap<&'static str, Quantiles> {
+        let names = NAMES.into_iter().zip(&mut self.0);
+        names.filter_map(|(name, rows)| Some((name, Quantiles::of(rows)?))).collect()
     }
+}
 
-    /// What the head is called: the highest of the five position scores where it is at least [`NAMED_FROM`],
-    /// else `mixed`.
-    pub fn kind(&self) -> &'static str {
-        let named = [
-            (self.induction, "induction"),
-            (self.duplicate_token, "duplicate-token"),
-            (self.previous_token, "previous-token"),
-            (self.first_token, "first-token"),
-            (self.current_token, "current-token"),
-        ];
-        let mut best = (NAMED_FROM, "mixed");
-        for candidate in named.into_iter().filter(|candidate| candidate.0 >= NAMED_FROM) {
-            if best.1 == "mixed" || candidate.0 > best.0 {
-                best = candidate;
-            }
-        }
-        best.1
+/// How a score is distributed over rows: a mean of 0.3 may be 0.3 everywhere, or 1 in three rows of ten.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// A tenth of the rows is not above this.
+    pub p10: f64,
+    /// Half of the rows are not.
+    pub p50: f64,
+    /// Nine tenths of the rows are not.
+    pub p90: f64,
+}
+
+impl Quantiles {
+    fn of(rows: &mut [f32]) -> Option<Self> {
+        rows.sort_by(f32::total_cmp);
+        let last = rows.len().checked_sub(1)?;
+        let at = |tenths: usize| f64::from(rows[(last * tenths + 5) / 10]);
+        Some(Self { p10: at(1), p50: at(5), p90: at(9) })
     }
 }
 
@@ -182,8 +246,15 @@ pub(crate) mod tests {
         Pattern::new(weights, weights.len().isqrt(), true).unwrap()
     }
 
+    fn rows(text: &[f32], block: &[f32]) -> HeadRows {
+        let mut rows = HeadRows::default();
+        rows.add_text(&pattern(text), &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        rows.add_block(&pattern(block)).unwrap();
+        rows
+    }
+
     fn measured(text: &[f32], block: &[f32]) -> HeadScores {
-        HeadScores::measure(1, 2, &pattern(text), &pattern(block)).unwrap()
+        rows(text, block).scores(1, 2).unwrap()
     }
 
     #[test]
@@ -200,11 +271,13 @@ pub(crate) mod tests {
         names.sort();
         let expected = [
             "current_token",
+            "duplicate_in_text",
             "duplicate_token",
             "entropy",
             "first_token",
             "head",
             "induction",
+            "induction_in_text",
             "layer",
             "mean_distance",
             "previous_token",
@@ -214,21 +287,23 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn heads_are_named_after_what_they_do() {
-        let before = pointing(8, |query| query.saturating_sub(1));
-        let first = pointing(8, |_| 0);
-        let itself = pointing(8, |query| query);
-        let same = pointing(8, |query| if query < 4 { query } else { query - 4 });
-        let after = pointing(8, |query| if query < 4 { 0 } else { query - 3 });
-        let spread = uniform(8);
-        assert_eq!(measured(&before, &before).kind(), "previous-token");
-        assert_eq!(measured(&first, &first).kind(), "first-token");
-        assert_eq!(measured(&itself, &itself).kind(), "current-token");
-        assert_eq!(measured(&spread, &same).kind(), "duplicate-token");
-        assert_eq!(measured(&spread, &after).kind(), "induction");
-        assert_eq!(measured(&spread, &spread).kind(), "mixed");
-        // a head that rests on the first token in text and works on repeats is named after the work
-        assert_eq!(measured(&first, &after).kind(), "induction");
+    fn the_rows_are_those_of_the_single_scores() {
+        let (text, block) = (uniform(8), pointing(8, |query| query.saturating_sub(3)));
+        let (scores, text, block) = (measured(&text, &block), pattern(&text), pattern(&block));
+        let pairs = [
+            (scores.previous_token, positional::previous_token(&text)),
+            (scores.first_token, positional::first_token(&text)),
+            (scores.current_token, positional::current_token(&text)),
+            (scores.entropy, positional::entropy(&text)),
+            (scores.mean_distance, positional::mean_distance(&text)),
+            (scores.duplicate_token, repeated::duplicate_token(&block, 4)),
+            (scores.induction, repeated::induction(&block, 4)),
+        ];
+        for (found, expected) in pairs {
+            assert!((found - expected.unwrap()).abs() < 1e-6);
+        }
+        // no token of the text comes again
+        assert_eq!((scores.duplicate_in_text, scores.induction_in_text), (None, None));
     }
 
     #[test]
@@ -236,14 +311,16 @@ pub(crate) mod tests {
         let first = pointing(8, |_| 0);
         let scores = measured(&first, &first);
         assert_eq!(scores.induction.to_bits(), 0.0_f64.to_bits());
-        assert_eq!(scores.kind(), "first-token");
     }
 
     #[test]
-    fn the_mean_weighs_measurements_alike() {
+    fn windows_weigh_by_their_rows_and_the_spread_shows_what_a_mean_hides() {
         let (one, zero) = (pointing(8, |query| query.saturating_sub(1)), pointing(8, |query| query));
-        let mean = HeadScores::mean(&[measured(&one, &one), measured(&zero, &zero)]).unwrap();
-        assert!((mean.previous_token - 0.5).abs() < 1e-12);
-        assert!(HeadScores::mean(&[]).is_none());
+        let mut all = rows(&one, &one);
+        all.add_text(&pattern(&zero), &[1; 8]).unwrap();
+        assert!((all.scores(0, 0).unwrap().previous_token - 0.5).abs() < 1e-12);
+        let spread = all.spread()["previous_token"];
+        assert_eq!(spread, Quantiles { p10: 0.0, p50: 1.0, p90: 1.0 });
+        assert!(HeadRows::default().scores(0, 0).is_err());
     }
 }

@@ -16,7 +16,7 @@ use crate::error::Result;
 /// # Errors
 /// [`crate::InspectError::TooShort`] where T < 2.
 pub fn previous_token(pattern: &Pattern<'_>) -> Result<f64> {
-    pattern.mean_from("previous token", 1, |query| pattern.at(query, query - 1))
+    pattern.mean_from("previous token", 1, |query| rows::previous_token(pattern, query))
 }
 
 /// How much a token looks at the very first: mean of A[i, 0] over i = 1..T−1, 0 to 1.
@@ -26,7 +26,7 @@ pub fn previous_token(pattern: &Pattern<'_>) -> Result<f64> {
 /// # Errors
 /// [`crate::InspectError::TooShort`] where T < 2.
 pub fn first_token(pattern: &Pattern<'_>) -> Result<f64> {
-    pattern.mean_from("first token", 1, |query| pattern.at(query, 0))
+    pattern.mean_from("first token", 1, |query| rows::first_token(pattern, query))
 }
 
 /// How much a token looks at itself: mean of A[i, i] over i = 0..T−1, 0 to 1.
@@ -37,7 +37,7 @@ pub fn first_token(pattern: &Pattern<'_>) -> Result<f64> {
 /// # Errors
 /// [`crate::InspectError::TooShort`] where T is 0.
 pub fn current_token(pattern: &Pattern<'_>) -> Result<f64> {
-    pattern.mean_from("current token", 0, |query| pattern.at(query, query))
+    pattern.mean_from("current token", 0, |query| rows::current_token(pattern, query))
 }
 
 /// How spread a token's attention is: mean over i = 1..T−1 of −Σⱼ A[i, j]·ln A[i, j] / ln(keys), 0 to 1.
@@ -49,14 +49,7 @@ pub fn current_token(pattern: &Pattern<'_>) -> Result<f64> {
 /// # Errors
 /// [`crate::InspectError::TooShort`] where T < 2.
 pub fn entropy(pattern: &Pattern<'_>) -> Result<f64> {
-    pattern.mean_from("entropy", 1, |query| {
-        let keys = if pattern.causal() { query + 1 } else { pattern.tokens() };
-        // 0·ln 0 is 0 in the limit
-        let nats: f64 =
-            pattern.row(query).filter(|&weight| weight > 0.0).map(|weight| -weight * weight.ln()).sum();
-        // a row that sums to 1 only to f32 rounding may come out a hair outside
-        (nats / (keys as f64).ln()).clamp(0.0, 1.0)
-    })
+    pattern.mean_from("entropy", 1, |query| rows::entropy(pattern, query))
 }
 
 /// How far a token looks: mean over i = 1..T−1 of Σⱼ A[i, j]·|i − j|, in tokens.
@@ -67,9 +60,37 @@ pub fn entropy(pattern: &Pattern<'_>) -> Result<f64> {
 /// # Errors
 /// [`crate::InspectError::TooShort`] where T < 2.
 pub fn mean_distance(pattern: &Pattern<'_>) -> Result<f64> {
-    pattern.mean_from("mean distance", 1, |query| {
+    pattern.mean_from("mean distance", 1, |query| rows::mean_distance(pattern, query))
+}
+
+/// What single rows add to the scores.
+pub(super) mod rows {
+    use super::Pattern;
+
+    pub(in super::super) fn previous_token(pattern: &Pattern<'_>, query: usize) -> f64 {
+        pattern.at(query, query - 1)
+    }
+
+    pub(in super::super) fn first_token(pattern: &Pattern<'_>, query: usize) -> f64 {
+        pattern.at(query, 0)
+    }
+
+    pub(in super::super) fn current_token(pattern: &Pattern<'_>, query: usize) -> f64 {
+        pattern.at(query, query)
+    }
+
+    pub(in super::super) fn entropy(pattern: &Pattern<'_>, query: usize) -> f64 {
+        let keys = if pattern.causal() { query + 1 } else { pattern.tokens() };
+        // 0·ln 0 is 0 in the limit
+        let nats: f64 =
+            pattern.row(query).filter(|&weight| weight > 0.0).map(|weight| -weight * weight.ln()).sum();
+        // a row that sums to 1 only to f32 rounding may come out a hair outside
+        (nats / (keys as f64).ln()).clamp(0.0, 1.0)
+    }
+
+    pub(in super::super) fn mean_distance(pattern: &Pattern<'_>, query: usize) -> f64 {
         pattern.row(query).enumerate().map(|(key, weight)| weight * query.abs_diff(key) as f64).sum()
-    })
+    }
 }
 
 #[cfg(test)]

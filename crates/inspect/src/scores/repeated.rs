@@ -35,7 +35,7 @@ pub fn induction(pattern: &Pattern<'_>, block: usize) -> Result<f64> {
     pattern.mean_from("induction", block, |query| pattern.at(query, query + 1 - block))
 }
 
-fn check(score: &'static str, pattern: &Pattern<'_>, block: usize) -> Result<()> {
+pub(super) fn check(score: &'static str, pattern: &Pattern<'_>, block: usize) -> Result<()> {
     let tokens = pattern.tokens();
     if block > 0 && tokens == block.saturating_mul(2) {
         Ok(())

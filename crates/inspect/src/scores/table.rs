@@ -1,9 +1,10 @@
-//! Head scores as a text table that says what each number is.
+//! Head reports as a text table that says what each number is.
 
 use std::fmt::Write as _;
 
 use super::HeadScores;
-use crate::error::{InspectError, Result};
+use crate::effect::Effect;
+use crate::survey::{ABOVE_UNTRAINED, HeadReport, NAMED_FROM};
 
 /// The sequence lengths behind the scores; the table states the rows each mean runs over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,44 +15,36 @@ pub struct Ranges {
     pub block_tokens: usize,
 }
 
-/// One more number for each head, such as what its ablation costs.
-#[derive(Debug, Clone, Copy)]
-pub struct Column<'values> {
-    /// The column's heading, one word.
-    pub name: &'values str,
-    /// What the number is and which range it has, one line.
-    pub meaning: &'values str,
-    /// One value for each head, in the order of the scores.
-    pub values: &'values [f64],
-}
+/// A score's heading, its decimals, and where it is kept.
+type Score = (&'static str, usize, fn(&HeadScores) -> Option<f64>);
 
-/// The scores as aligned text: what each column means, then a line for each head, each ended by a line feed.
-///
-/// # Errors
-/// [`InspectError::Column`] where an extra column has another number of values than there are heads.
-pub fn format_table(scores: &[HeadScores], ranges: Ranges, extra: &[Column<'_>]) -> Result<String> {
-    if let Some(wrong) = extra.iter().find(|column| column.values.len() != scores.len()) {
-        let (expected, found) = (scores.len(), wrong.values.len());
-        return Err(InspectError::Column { column: wrong.name.to_owned(), expected, found });
-    }
-    let mut headings = vec!["layer", "head"];
+const SCORES: [Score; 9] = [
+    ("prev", 3, |head| Some(head.previous_token)),
+    ("dup", 3, |head| Some(head.duplicate_token)),
+    ("ind", 3, |head| Some(head.induction)),
+    ("dup-text", 3, |head| head.duplicate_in_text),
+    ("ind-text", 3, |head| head.induction_in_text),
+    ("first", 3, |head| Some(head.first_token)),
+    ("self", 3, |head| Some(head.current_token)),
+    ("entropy", 3, |head| Some(head.entropy)),
+    ("dist", 2, |head| Some(head.mean_distance)),
+];
+
+/// The reports as aligned text: what each column means, a line for each head, and one for the mean of untrained heads,
+/// each ended by a line feed.
+pub fn format_table(heads: &[HeadReport], ranges: Ranges) -> String {
+    let mut headings = vec!["head"];
     headings.extend(SCORES.map(|score| score.0));
-    headings.extend(extra.iter().map(|column| column.name));
-    headings.push("kind");
-    let row = |(index, head): (usize, &HeadScores)| {
-        let mut cells = vec![head.layer.to_string(), head.head.to_string()];
-        cells.extend(SCORES.map(|(_, decimals, value)| format!("{:.decimals$}", value(head))));
-        cells.extend(extra.iter().map(|column| format!("{:.4}", column.values[index])));
-        cells.push(head.kind().to_owned());
-        cells
-    };
-    let rows: Vec<Vec<String>> = scores.iter().enumerate().map(row).collect();
+    headings.extend(["zeroed", "meaned", "95 %", "name"]);
+    let mut rows: Vec<Vec<String>> = heads.iter().map(row).collect();
+    let untrained: Vec<&HeadScores> = heads.iter().map(|head| &head.untrained).collect();
+    rows.push(mean_row(&untrained));
 
-    let mut table = meanings(ranges, extra);
+    let mut table = meanings(ranges);
     table.push('\n');
     let widths: Vec<usize> = (0..headings.len())
         .map(|column| {
-            let cells = rows.iter().map(|cells| cells[column].len());
+            let cells = rows.iter().map(|cells| cells[column].chars().count());
             cells.chain([headings[column].len()]).max().unwrap_or(0)
         })
         .collect();
@@ -59,38 +52,69 @@ pub fn format_table(scores: &[HeadScores], ranges: Ranges, extra: &[Column<'_>])
     for cells in &rows {
         push_line(&mut table, cells, &widths);
     }
-    Ok(table)
+    table
 }
 
-/// A score's heading, its decimals, and where it is kept.
-type Score = (&'static str, usize, fn(&HeadScores) -> f64);
+fn row(head: &HeadReport) -> Vec<String> {
+    let mut cells = vec![format!("{}.{}", head.scores.layer, head.scores.head)];
+    cells.extend(SCORES.map(|(_, decimals, value)| number(value(&head.scores), decimals)));
+    let increase = |effect: Option<Effect>| number(effect.map(|effect| effect.increase), 4);
+    cells.extend([increase(head.zero), increase(head.mean)]);
+    let interval = head.mean.and_then(|mean| mean.interval);
+    cells.push(interval.map_or("-".to_owned(), |[low, high]| format!("{low:.4} to {high:.4}")));
+    cells.push(head.name.to_owned());
+    cells
+}
 
-const SCORES: [Score; 7] = [
-    ("previous", 3, |head| head.previous_token),
-    ("duplicate", 3, |head| head.duplicate_token),
-    ("induction", 3, |head| head.induction),
-    ("first", 3, |head| head.first_token),
-    ("current", 3, |head| head.current_token),
-    ("entropy", 3, |head| head.entropy),
-    ("distance", 2, |head| head.mean_distance),
-];
+/// The mean of every score that some head has.
+fn mean_row(heads: &[&HeadScores]) -> Vec<String> {
+    let mut cells = vec!["fresh".to_owned()];
+    cells.extend(SCORES.map(|(_, decimals, value)| {
+        let values: Vec<f64> = heads.iter().filter_map(|head| value(head)).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        number((!values.is_empty()).then_some(mean), decimals)
+    }));
+    cells.extend(["-", "-", "-", "untrained"].map(str::to_owned));
+    cells
+}
 
-fn meanings(ranges: Ranges, extra: &[Column<'_>]) -> String {
+fn number(value: Option<f64>, decimals: usize) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+fn meanings(ranges: Ranges) -> String {
     let text = ranges.text_tokens;
     let last = text.saturating_sub(1);
     let block = ranges.block_tokens;
     let repeat = format!("i = {block}..{}, 0 to 1", (2 * block).saturating_sub(1));
-    let mut lines = vec![
-        ("previous", format!("mean A[i, i-1], i = 1..{last}, 0 to 1")),
-        ("duplicate", format!("mean A[i, i-n], n = {block} random tokens repeated, {repeat}")),
-        ("induction", format!("mean A[i, i-n+1], the same tokens, {repeat}")),
-        ("first", format!("mean A[i, 0], i = 1..{last}, 0 to 1")),
-        ("current", format!("mean A[i, i], i = 0..{last}, 0 to 1")),
+    let lines = [
+        ("prev", format!("previous token: mean A[i, i-1], i = 1..{last}, 0 to 1")),
+        ("dup", format!("duplicate token: mean A[i, i-n], n = {block} random tokens repeated, {repeat}")),
+        ("ind", format!("induction: mean A[i, i-n+1], the same tokens, {repeat}")),
+        (
+            "dup-text",
+            "mean attention on earlier copies of the token, where the text has one, 0 to 1".to_owned(),
+        ),
+        (
+            "ind-text",
+            "mean attention on what followed earlier copies, where the text has one, 0 to 1".to_owned(),
+        ),
+        ("first", format!("first token: mean A[i, 0], i = 1..{last}, 0 to 1")),
+        ("self", format!("current token: mean A[i, i], i = 0..{last}, 0 to 1")),
         ("entropy", format!("mean entropy / its maximum, i = 1..{last}, 0 (one key) to 1 (uniform)")),
-        ("distance", format!("mean |i - j| weighted by A[i, j], i = 1..{last}, in tokens, from 0")),
+        ("dist", format!("mean |i - j| weighted by A[i, j], i = 1..{last}, in tokens, from 0")),
+        ("zeroed", "rise of the loss with the head's output replaced by zero, nats per token".to_owned()),
+        (
+            "meaned",
+            "the same with its mean over the text, and between what it lies (95 %, bootstrap)".to_owned(),
+        ),
+        (
+            "name",
+            format!(
+                "the highest score of {NAMED_FROM} or more and {ABOVE_UNTRAINED} above untrained, if the model is worse without"
+            ),
+        ),
     ];
-    lines.extend(extra.iter().map(|column| (column.name, column.meaning.to_owned())));
-    lines.push(("kind", format!("the highest of the first five from {} on, else mixed", super::NAMED_FROM)));
     let name_width = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let mut text = String::from("A[i, j]: how much token i looks at token j\n");
     for (name, meaning) in lines {
@@ -103,7 +127,7 @@ fn meanings(ranges: Ranges, extra: &[Column<'_>]) -> String {
 fn push_line(table: &mut String, cells: &[impl AsRef<str>], widths: &[usize]) {
     let last = cells.len() - 1;
     for (index, (cell, &width)) in cells.iter().zip(widths).enumerate() {
-        // numbers to the right; the kind is text and ends the line
+        // numbers to the right; the name is text and ends the line
         let _ = match index {
             0 => write!(table, "{:>width$}", cell.as_ref()),
             _ if index == last => write!(table, "  {}", cell.as_ref()),
@@ -116,16 +140,19 @@ fn push_line(table: &mut String, cells: &[impl AsRef<str>], widths: &[usize]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     const RANGES: Ranges = Ranges { text_tokens: 64, block_tokens: 20 };
 
-    fn head(layer: usize, head: usize, previous_token: f64) -> HeadScores {
+    fn scores(layer: usize, previous_token: f64) -> HeadScores {
         HeadScores {
             layer,
-            head,
+            head: 3,
             previous_token,
             duplicate_token: 0.0123,
             induction: 0.25,
+            duplicate_in_text: None,
+            induction_in_text: Some(0.5),
             first_token: 0.125,
             current_token: 0.0625,
             entropy: 0.5,
@@ -133,44 +160,28 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_table_states_ranges_and_aligns_its_columns() {
-        let expected = "\
-A[i, j]: how much token i looks at token j
-previous   mean A[i, i-1], i = 1..63, 0 to 1
-duplicate  mean A[i, i-n], n = 20 random tokens repeated, i = 20..39, 0 to 1
-induction  mean A[i, i-n+1], the same tokens, i = 20..39, 0 to 1
-first      mean A[i, 0], i = 1..63, 0 to 1
-current    mean A[i, i], i = 0..63, 0 to 1
-entropy    mean entropy / its maximum, i = 1..63, 0 (one key) to 1 (uniform)
-distance   mean |i - j| weighted by A[i, j], i = 1..63, in tokens, from 0
-kind       the highest of the first five from 0.5 on, else mixed
+    fn head(layer: usize, previous_token: f64, mean: Option<Effect>) -> HeadReport {
+        HeadReport {
+            scores: scores(layer, previous_token),
+            spread: BTreeMap::new(),
+            untrained: scores(layer, previous_token / 10.0),
+            zero: mean,
+            mean,
+            name: "previous-token",
+        }
+    }
 
-layer  head  previous  duplicate  induction  first  current  entropy  distance  kind
-    0     3     0.987      0.012      0.250  0.125    0.062    0.500     12.35  previous-token
-   11     0     0.100      0.012      0.250  0.125    0.062    0.500     12.35  mixed
+    #[test]
+    fn the_table_aligns_its_columns_and_ends_with_the_untrained_mean() {
+        let effect = Effect { increase: 1.5, interval: Some([1.25, 1.75]) };
+        let table = format_table(&[head(0, 0.987, Some(effect)), head(11, 0.1, None)], RANGES);
+        let expected = "
+ head   prev    dup    ind  dup-text  ind-text  first   self  entropy   dist  zeroed  meaned              95 %  name
+  0.3  0.987  0.012  0.250         -     0.500  0.125  0.062    0.500  12.35  1.5000  1.5000  1.2500 to 1.7500  previous-token
+ 11.3  0.100  0.012  0.250         -     0.500  0.125  0.062    0.500  12.35       -       -                 -  previous-token
+fresh  0.054  0.012  0.250         -     0.500  0.125  0.062    0.500  12.35       -       -                 -  untrained
 ";
-        assert_eq!(format_table(&[head(0, 3, 0.987), head(11, 0, 0.1)], RANGES, &[]).unwrap(), expected);
-    }
-
-    #[test]
-    fn extra_columns_stand_before_the_kind() {
-        let column = Column { name: "ablation", meaning: "loss increase in nats", values: &[1.5] };
-        let table = format_table(&[head(0, 0, 0.9)], RANGES, &[column]).unwrap();
-        assert!(table.contains("\nablation   loss increase in nats\n"));
-        assert!(table.contains("  ablation  kind\n"));
-        assert!(table.ends_with("  1.5000  previous-token\n"), "{table}");
-    }
-
-    #[test]
-    fn a_column_needs_a_value_for_each_head() {
-        let column = Column { name: "ablation", meaning: "", values: &[1.0, 2.0] };
-        let error = format_table(&[head(0, 0, 0.0)], RANGES, &[column]).unwrap_err().to_string();
-        assert_eq!(error, "column `ablation` has 2 values for 1 heads");
-    }
-
-    #[test]
-    fn no_heads_make_a_table_without_lines() {
-        assert!(format_table(&[], RANGES, &[]).unwrap().ends_with("  kind\n"));
+        assert!(table.ends_with(expected), "{table}");
+        assert!(table.contains("\nprev      previous token: mean A[i, i-1], i = 1..63, 0 to 1\n"));
     }
 }

@@ -1,0 +1,52 @@
+//! Scores on ordinary text whose tokens come again: does a row look at its earlier copies, or at what followed them?
+//!
+//! Random blocks ([`super::repeated`]) prove that a head needs no memory of its training text, but a model that has
+//! only ever seen tables of words may do nothing on them; these scores are on text that it knows.
+
+use super::Pattern;
+
+/// How much the row `query` looks at earlier copies of its token: Σ A[i, j] over j < i with the same token, 0 to 1; nothing
+/// where there is no copy.
+pub fn duplicate_in_text(pattern: &Pattern<'_>, ids: &[u32], query: usize) -> Option<f64> {
+    sum_over_copies(ids, query, |copy| pattern.at(query, copy))
+}
+
+/// How much the row `query` looks at what followed earlier copies of its token: Σ A[i, j + 1] over j < i − 1 with the same
+/// token, 0 to 1; nothing where there is no copy. The row itself is not counted where it follows its own copy.
+pub fn induction_in_text(pattern: &Pattern<'_>, ids: &[u32], query: usize) -> Option<f64> {
+    let before = query.saturating_sub(1);
+    sum_over_copies(ids, query, |copy| if copy < before { pattern.at(query, copy + 1) } else { 0.0 })
+}
+
+fn sum_over_copies(ids: &[u32], query: usize, value: impl Fn(usize) -> f64) -> Option<f64> {
+    let mut copies = (0..query).filter(|&key| ids[key] == ids[query]).peekable();
+    copies.peek()?;
+    Some(copies.map(value).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{pattern, pointing};
+    use super::*;
+
+    const IDS: [u32; 6] = [7, 8, 9, 7, 7, 8];
+
+    #[test]
+    fn only_rows_with_a_copy_count_and_all_copies_do() {
+        let copies = pointing(6, |query| [0, 1, 2, 0, 0, 1][query]);
+        let values: Vec<_> = (0..6).map(|query| duplicate_in_text(&pattern(&copies), &IDS, query)).collect();
+        assert_eq!(values, [None, None, None, Some(1.0), Some(1.0), Some(1.0)]);
+        let mut both = vec![0.0; 36];
+        (both[4 * 6], both[4 * 6 + 3]) = (0.25, 0.5);
+        assert_eq!(duplicate_in_text(&pattern(&both), &IDS, 4), Some(0.75));
+    }
+
+    #[test]
+    fn induction_looks_behind_the_copy_and_never_at_the_row_itself() {
+        let after = pointing(6, |query| [0, 1, 2, 1, 1, 2][query]);
+        let values: Vec<_> = (0..6).map(|query| induction_in_text(&pattern(&after), &IDS, query)).collect();
+        assert_eq!(values, [None, None, None, Some(1.0), Some(1.0), Some(1.0)]);
+        let itself = pointing(6, |query| query);
+        assert_eq!(induction_in_text(&pattern(&itself), &IDS, 4), Some(0.0));
+    }
+}
