@@ -5,6 +5,7 @@
 
 mod bench;
 mod checkpoint;
+mod circuits;
 mod configs;
 mod faults;
 mod formats;

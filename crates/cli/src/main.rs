@@ -3,6 +3,7 @@
 //! `args` is the command line, `settings` the file and `--set`; each command is one file in `commands`. Data goes
 //! to standard output, everything else to standard error, both through `output`.
 
+mod ablate;
 mod args;
 mod checkpoint;
 mod commands;
@@ -10,8 +11,10 @@ mod defaults;
 mod machine;
 mod output;
 mod progress;
+mod prompt;
 mod settings;
 mod summary;
+mod windows;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -41,9 +44,13 @@ fn main() -> ExitCode {
         Command::Eval(args) => commands::eval::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Attention(args) => commands::attention::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Heads(args) => commands::heads::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Lookup(args) => commands::lookup::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Lens(args) => commands::lens::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Patch(args) => commands::patch::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Explain(args) => commands::explain::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Tokenizer(args) => commands::tokenizer::run(args.action).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => commands::bench::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Cost(args) => commands::cost::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Corpus(args) => commands::corpus::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => commands::completions::run(&args).map(|()| ExitCode::SUCCESS),
     };

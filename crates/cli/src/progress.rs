@@ -76,6 +76,33 @@ fn bar(len: u64, template: &str) -> ProgressBar {
     ProgressBar::new(len).with_style(style.progress_chars("━╸ "))
 }
 
+/// A bar over passes through the model, on a terminal; nothing elsewhere.
+pub(crate) struct Passes(Option<ProgressBar>);
+
+impl Passes {
+    /// `what` is being done.
+    pub(crate) fn new(what: &'static str) -> Self {
+        let template = "{msg:20} {bar:24} {pos}/{len} {eta} left";
+        Self(output::draws_progress().then(|| bar(0, template).with_message(what)))
+    }
+
+    /// `done` of `total` passes are done.
+    pub(crate) fn set(&mut self, done: usize, total: usize) {
+        if let Some(bar) = &self.0 {
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+        }
+    }
+}
+
+impl Drop for Passes {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// A bar over the bytes of a text, on a terminal; nothing elsewhere.
 pub(crate) struct Bytes(Option<ProgressBar>);
 

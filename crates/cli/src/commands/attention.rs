@@ -1,9 +1,11 @@
 //! `softdict attention`: what every head looks at on a prompt, in every format.
 
+use crate::ablate::{reader, replacements};
 use crate::args::Attention;
 use crate::checkpoint::{self, Loaded};
 use crate::machine::{self, available_memory};
 use crate::output::{self, bytes, grouped, notice};
+use crate::prompt::{chosen, prompt_ids};
 use crate::usage;
 use anyhow::{Context, bail};
 use softdict_inspect::report::{self, Format, Style};
@@ -27,11 +29,13 @@ pub(crate) fn run(args: &Attention) -> anyhow::Result<()> {
     let prompt = prompt(args, &loaded)?;
     let shape = Shape { layers: layers.len(), heads: heads.len(), tokens: prompt.len() + args.generate };
     check_size(args, format, &shape)?;
-    let ids = continued(&prompt, args.generate, &loaded)?;
+    let ids = continued(&prompt, args, &loaded)?;
+    let model = loaded.speaker()?;
+    let mut replacements = replacements(&loaded, &model, &args.ablate)?;
     let maps = AttentionMaps::new(MapParts {
         tokens: ids.iter().map(|&id| loaded.tokenizer.token_text(id)).collect::<Result<_, _>>()?,
         prompt_tokens: prompt.len(),
-        values: capture(&loaded.speaker()?, &ids, &layers, &heads)?,
+        values: capture(&model, &ids, &layers, &heads, &mut replacements)?,
         causal: config.settings.causal,
         token_ids: ids,
         layers,
@@ -64,30 +68,9 @@ fn format(args: &Attention) -> anyhow::Result<Format> {
     Ok(format)
 }
 
-/// The numbers given with a flag, each once; all when none is given.
-fn chosen(flag: &str, given: &[usize], count: usize) -> anyhow::Result<Vec<usize>> {
-    if given.is_empty() {
-        return Ok((0..count).collect());
-    }
-    let mut numbers = Vec::new();
-    for &number in given {
-        if number >= count {
-            let last = count.saturating_sub(1);
-            return Err(usage(format!("{flag} {number}: the model has {count}, counted from 0 to {last}")));
-        }
-        if !numbers.contains(&number) {
-            numbers.push(number);
-        }
-    }
-    Ok(numbers)
-}
-
 /// The ids of the prompt, or its last ones that leave room for what is to be generated.
 fn prompt(args: &Attention, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
-    let mut ids = loaded.tokenizer.encode(&args.prompt).context("--prompt")?;
-    if ids.is_empty() {
-        return Err(usage("--prompt: the text has no token to look at"));
-    }
+    let mut ids = prompt_ids("--prompt", &args.prompt, loaded)?;
     let context = loaded.spoken.context();
     let room = context.saturating_sub(args.generate);
     if room == 0 {
@@ -111,13 +94,13 @@ fn prompt(args: &Attention, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// The prompt and its `count` likeliest next tokens.
-fn continued(prompt: &[u32], count: usize, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
-    let mut ids = prompt.to_vec();
+/// The prompt and its likeliest next tokens.
+fn continued(prompt: &[u32], args: &Attention, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
+    let (mut ids, count) = (prompt.to_vec(), args.generate);
     if count > 0 {
         let options =
             SampleOptions { temperature: 0.0, tokens: count, num_samples: 1, ..SampleOptions::default() };
-        generate(loaded.reader()?.as_mut(), prompt, &options, 0, true, &mut |_, id| {
+        generate(reader(loaded, &args.ablate)?.as_mut(), prompt, &options, 0, true, &mut |_, id| {
             ids.push(id);
             Flow::Continue
         })?;
@@ -198,14 +181,6 @@ mod tests {
         assert_eq!(format(&args(&["--out", "a.html", "--format", "csv"])).unwrap(), Format::Csv);
         let message = format(&args(&["--out", "a.doc"])).unwrap_err().to_string();
         assert!(message.contains("a.doc"), "{message}");
-    }
-
-    #[test]
-    fn heads_are_chosen_once_each_and_must_exist() {
-        assert_eq!(chosen("--head", &[], 3).unwrap(), [0, 1, 2]);
-        assert_eq!(chosen("--head", &[2, 0, 2], 3).unwrap(), [2, 0]);
-        let message = chosen("--head", &[3], 3).unwrap_err().to_string();
-        assert!(message.contains("--head 3") && message.contains("0 to 2"), "{message}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::args::Bench;
 use crate::{output, usage};
 use measure::{Peaks, Sampling, Training, peaks, sampling, training};
 use serde::Serialize;
+use softdict_kernels::matmul::Precision;
 use softdict_kernels::simd;
 use softdict_trainer::Dtype;
 use works::{WORKS, Work};
@@ -16,6 +17,11 @@ const SECONDS: f64 = 3.0;
 const LONGER: f64 = 6.0;
 /// Samples of the batch beside the single one.
 const TOGETHER: usize = 8;
+
+/// The rate of this machine's products in f32, in 10⁹ operations a second.
+pub(crate) fn product_gflops() -> f64 {
+    measure::product_rate(Precision::F32)
+}
 
 /// Everything that was measured.
 #[derive(Serialize)]

@@ -1,13 +1,15 @@
 //! `softdict eval`: the loss of a checkpoint on its run's splits or on another text.
 
+use crate::ablate::replacements;
 use crate::args::{Eval, Split};
-use crate::checkpoint::{self, Corpus};
+use crate::checkpoint::{self, Corpus, Loaded};
 use crate::{machine, output};
 use anyhow::bail;
 use candle_core::Device;
 use serde::Serialize;
+use softdict_inspect::ablation::Ablation;
 use softdict_model::cost::Cost;
-use softdict_model::{ComposedEngine, Engine, FusedEngine, ModelConfig};
+use softdict_model::{Batch, ComposedEngine, Engine, FusedEngine, ModelConfig};
 use softdict_tokenizer::{SplitRecord, TokenFile};
 use softdict_trainer::{Evaluation, evaluate};
 
@@ -36,10 +38,10 @@ pub(crate) fn run(args: &Eval) -> anyhow::Result<()> {
     let corpus = loaded.corpus(args.text.as_deref())?;
     let (split, parts) = parts(&corpus, args.split)?;
     let batch = batch(args.batch.get(), config, &device);
-    let mut engine = engine(config, &device)?;
+    let mut loss = loss(&loaded, &args.ablate, &device)?;
     let mut found = Vec::new();
     for (tokens, size) in parts {
-        let evaluation = evaluate(engine.as_mut(), config, &loaded.parameters, tokens, None, batch)?;
+        let evaluation = evaluate(loss.as_mut(), config.context(), tokens, None, batch)?;
         found.extend(evaluation.map(|evaluation| (evaluation, size)));
     }
     let Some(report) = report(&found, split) else {
@@ -95,12 +97,22 @@ fn batch(wanted: usize, config: &ModelConfig, device: &Device) -> usize {
     wanted.min(most)
 }
 
-fn engine(config: &ModelConfig, device: &Device) -> anyhow::Result<Box<dyn Engine>> {
-    Ok(if device.is_cpu() {
-        Box::new(FusedEngine::new(config)?)
+/// How the sum of a batch's losses is computed.
+type Loss<'a> = Box<dyn FnMut(Batch<'_>) -> softdict_model::Result<f64> + 'a>;
+
+/// As in training; without some heads, through the model's taps.
+fn loss<'a>(loaded: &'a Loaded, ablations: &[Ablation], device: &Device) -> anyhow::Result<Loss<'a>> {
+    if !ablations.is_empty() {
+        let model = loaded.speaker()?;
+        let mut replacements = replacements(loaded, &model, ablations)?;
+        return Ok(Box::new(move |batch| model.loss(batch, &mut replacements)));
+    }
+    let mut engine: Box<dyn Engine> = if device.is_cpu() {
+        Box::new(FusedEngine::new(&loaded.config)?)
     } else {
-        Box::new(ComposedEngine::new(config, device))
-    })
+        Box::new(ComposedEngine::new(&loaded.config, device))
+    };
+    Ok(Box::new(move |batch| engine.loss(&loaded.parameters, batch)))
 }
 
 /// The mean over all tokens of all parts.

@@ -3,6 +3,16 @@
 //! One topic is one file: a function that computes and returns a page of text.
 
 mod attention;
+mod block;
+mod cache;
+mod chunking;
+mod cost;
+mod flash;
+mod lookup;
+mod mask;
+mod position;
+mod random;
+mod scale;
 
 use crate::args::Explain;
 use crate::{output, usage};
@@ -14,11 +24,50 @@ struct Topic {
     page: fn() -> anyhow::Result<String>,
 }
 
-const TOPICS: [Topic; 1] = [Topic {
-    name: "attention",
-    summary: "why `it` finds `animal`: queries, keys and values of one sentence, to three decimals",
-    page: attention::page,
-}];
+const TOPICS: [Topic; 10] = [
+    Topic {
+        name: "lookup",
+        summary: "a table that is asked with a vector, and what temperature does",
+        page: lookup::page,
+    },
+    Topic {
+        name: "attention",
+        summary: "why `it` finds `animal`: queries, keys and values of one sentence, to three decimals",
+        page: attention::page,
+    },
+    Topic {
+        name: "scale",
+        summary: "why scores are divided by √d: entropy and gradient as vectors grow longer",
+        page: scale::page,
+    },
+    Topic {
+        name: "block",
+        summary: "who holds the parameters and who takes the operations",
+        page: block::page,
+    },
+    Topic { name: "mask", summary: "the future has weight exactly zero", page: mask::page },
+    Topic {
+        name: "position",
+        summary: "without positions every order is the same; with RoPE only distances count",
+        page: position::page,
+    },
+    Topic {
+        name: "cost",
+        summary: "every token compares with every token, and when that matters",
+        page: cost::page,
+    },
+    Topic {
+        name: "chunking",
+        summary: "k pieces cost a k-th of the square, and what is lost",
+        page: chunking::page,
+    },
+    Topic {
+        name: "cache",
+        summary: "keys and values of the past are kept: the same answer for less",
+        page: cache::page,
+    },
+    Topic { name: "flash", summary: "exact attention without a T×T matrix", page: flash::page },
+];
 
 pub(crate) fn run(args: &Explain) -> anyhow::Result<()> {
     let Some(wanted) = &args.topic else {

@@ -1,12 +1,16 @@
-//! `softdict heads`: what kind of head each head is, by its scores.
+//! `softdict heads`: where each head looks, what the model loses without it, and what it is therefore called.
 
 use crate::args::Heads;
-use crate::checkpoint::{self, Corpus, Loaded};
+use crate::checkpoint::{self, Loaded};
+use crate::progress::Passes;
+use crate::windows::{scored_tokens, together, windows};
 use crate::{machine, output};
 use anyhow::bail;
-use serde::Serialize;
-use softdict_inspect::scores::{HeadScores, Ranges, format_table};
-use softdict_inspect::{ScoreOptions, score_heads};
+use candle_core::Device;
+use softdict_inspect::ablation::Batch;
+use softdict_inspect::scores::{Ranges, format_table};
+use softdict_inspect::survey::{Blocks, survey};
+use softdict_model::{ModelConfig, ParameterTable, Parameters, Transformer};
 use softdict_tokenizer::TokenFile;
 
 /// Windows of text that the scores are means over: enough that another choice moves them in the third decimal.
@@ -16,38 +20,47 @@ const BLOCK: usize = 32;
 const BLOCKS: usize = 8;
 const SEED: u64 = 0;
 
-/// One head as JSON.
-#[derive(Serialize)]
-struct Entry<'a> {
-    #[serde(flatten)]
-    scores: &'a HeadScores,
-    kind: &'static str,
-}
+/// Tokens that the costs are measured on, at most, and the work that they may take, in multiplications: a minute or two on
+/// two cores. A larger model sees less text.
+const TOKENS: usize = 100_000;
+const WORK: f64 = 4e12;
+/// Windows that the costs are measured on at least: fewer make no interval.
+const FEWEST: usize = 16;
 
 pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
     let device = machine::prepare(&args.machine)?;
     let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
     let model = loaded.speaker()?;
-    let options = ScoreOptions { block: block(&loaded)?, blocks: BLOCKS, seed: SEED };
+    let blocks = Blocks { tokens: block(&loaded)?, count: BLOCKS, seed: SEED };
     let corpus = loaded.corpus_or_tales(args.text.as_deref())?;
-    let (tokens, name) = tokens(&corpus);
-    let windows = windows(tokens, model.config().context())?;
+    let (tokens, name) = scored_tokens(&corpus);
+    let config = model.config();
+    let windows = windows(tokens, config.context(), WINDOWS)?;
     let Some(text_tokens) = windows.first().map(Vec::len) else {
         bail!("{name}: fewer than two tokens, so no token can look back; give a longer text");
     };
-    let scores = score_heads(&model, &windows, options)?;
+    let measured = batches(tokens, config, args.tokens)?;
+    let measured_tokens: usize = measured.iter().map(|batch| batch.ids.len()).sum();
+    let untrained = untrained(config, &device)?;
+    let mut passes = Passes::new("taking heads away");
+    let found =
+        survey(&model, &untrained, &windows, &measured, blocks, &mut |done, total| passes.set(done, total))?;
+    drop(passes);
     if args.json {
-        let entries: Vec<Entry<'_>> =
-            scores.iter().map(|scores| Entry { scores, kind: scores.kind() }).collect();
-        return output::text(&(serde_json::to_string_pretty(&entries)? + "\n"));
+        return output::text(&(serde_json::to_string_pretty(&found.heads)? + "\n"));
     }
-    let ranges = Ranges { text_tokens, block_tokens: options.block };
+    let ranges = Ranges { text_tokens, block_tokens: blocks.tokens };
+    let costs = found.loss.map_or_else(
+        || "a bidirectional model predicts no next token, so no head was taken away".to_owned(),
+        |loss| {
+            let tokens = output::grouped(measured_tokens as u64);
+            format!("costs over {tokens} tokens of it, loss {loss:.4} with all heads")
+        },
+    );
     output::text(&format!(
-        "means over {} windows of {text_tokens} tokens of {name}, and over {BLOCKS} random blocks\n{}\n\
-         A score says where a head looks, not what the model does with it: only taking the head away and\n\
-         measuring what that costs shows what it is for.\n",
+        "scores over {} windows of {text_tokens} tokens of {name} and over {BLOCKS} random blocks; {costs}\n{}",
         windows.len(),
-        format_table(&scores, ranges, &[])?
+        format_table(&found.heads, ranges)
     ))
 }
 
@@ -64,56 +77,22 @@ fn block(loaded: &Loaded) -> anyhow::Result<usize> {
     Ok((context / 2).min(vocab).min(BLOCK))
 }
 
-/// The validation split, or the text that was given.
-fn tokens(corpus: &Corpus) -> (&TokenFile, String) {
-    let (data, name) = (&corpus.dataset, &corpus.name);
-    if corpus.foreign {
-        return (&data.train, name.clone());
-    }
-    if data.val.len() < 2 {
-        output::notice(format!("{name} has no validation split: the heads are scored on the training split"));
-        return (&data.train, format!("the training split of {name}"));
-    }
-    (&data.val, format!("the validation split of {name}"))
+/// A model of the same shape with fresh weights.
+fn untrained(config: &ModelConfig, device: &Device) -> anyhow::Result<Transformer> {
+    Ok(Transformer::new(config, &Parameters::initial(config, SEED), device)?)
 }
 
-/// Windows of the context's length, spread evenly; a shorter text is one window, a single token none.
-fn windows(tokens: &TokenFile, context: usize) -> anyhow::Result<Vec<Vec<u32>>> {
-    starts(tokens.len(), context)
-        .map(|start| {
-            let mut window = vec![0; context.min(tokens.len())];
-            tokens.copy_to(start..start + window.len(), &mut window)?;
-            Ok(window)
-        })
-        .collect()
-}
-
-/// Where the windows begin: they do not overlap, the first is at the beginning and the last at the end.
-fn starts(len: usize, context: usize) -> impl Iterator<Item = usize> {
-    let count = match len {
-        0 | 1 => 0,
-        _ => (len / context).clamp(1, WINDOWS),
+/// The windows that costs are measured on, as many to a pass as memory allows: `wanted` tokens, or what the time allows.
+fn batches(tokens: &TokenFile, config: &ModelConfig, wanted: Option<usize>) -> anyhow::Result<Vec<Batch>> {
+    let context = config.context();
+    let allowed = || {
+        // two replacements of every head, each from its layer on: half of the passes on average
+        let passes = (config.layers() * config.heads + 2) as f64;
+        let weights = ParameterTable::new(config).len() as f64;
+        ((WORK / (passes * weights)) as usize).clamp(FEWEST * context, TOKENS.max(FEWEST * context))
     };
-    let room = len.saturating_sub(context);
-    (0..count).map(move |index| if count > 1 { room * index / (count - 1) } else { 0 })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn windows_reach_from_the_beginning_to_the_end_without_overlap() {
-        let all: Vec<usize> = starts(1_000_000, 64).collect();
-        assert_eq!((all.len(), all[0], all[31]), (32, 0, 1_000_000 - 64));
-        assert!(all.windows(2).all(|pair| pair[1] - pair[0] >= 64));
-        assert_eq!(starts(200, 64).collect::<Vec<_>>(), [0, 68, 136]);
-    }
-
-    #[test]
-    fn a_short_text_is_one_window_and_a_single_token_none() {
-        assert_eq!(starts(100, 64).collect::<Vec<_>>(), [0]);
-        assert_eq!(starts(2, 64).collect::<Vec<_>>(), [0]);
-        assert_eq!(starts(1, 64).count() + starts(0, 64).count(), 0);
-    }
+    let count = wanted.unwrap_or_else(allowed).div_ceil(context);
+    let windows = windows(tokens, context, count)?;
+    let Some(time) = windows.first().map(Vec::len) else { return Ok(Vec::new()) };
+    Ok(together(&windows, time, config))
 }

@@ -2,6 +2,7 @@
 
 mod page;
 
+use crate::ablate::reader;
 use crate::args::Sample;
 use crate::checkpoint::{self, Loaded};
 use crate::machine::{self, available_memory};
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &Sample) -> anyhow::Result<()> {
         notice(format!("seed: {seed} (--seed {seed} draws the same again)"));
     }
     let mut session = Session {
-        model: loaded.reader()?,
+        model: reader(&loaded, &args.ablate)?,
         tokenizer: &loaded.tokenizer,
         options: &options,
         cache: !args.no_cache,

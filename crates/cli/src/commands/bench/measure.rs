@@ -81,7 +81,7 @@ pub(crate) fn peaks() -> Peaks {
     }
 }
 
-fn product_rate(precision: Precision) -> f64 {
+pub(crate) fn product_rate(precision: Precision) -> f64 {
     let rate = |side: usize| {
         let (a, b) = (vec![0.5; side * side], vec![0.25; side * side]);
         let mut out = vec![0.0; side * side];

@@ -1,6 +1,10 @@
 //! The command line, as clap reads it; what the values mean is decided elsewhere.
 
+mod inspect;
+
 use clap::{Args, Parser, Subcommand};
+pub(crate) use inspect::{Attention, Explain, Heads, Lens, Lookup, Patch};
+use softdict_inspect::ablation::Ablation;
 use std::path::PathBuf;
 
 /// Trains tiny transformers on a text file and shows what every attention head learned to look up.
@@ -21,14 +25,22 @@ pub(crate) enum Command {
     Eval(Eval),
     /// What every head attends to on a prompt
     Attention(Attention),
-    /// Scores of every head
+    /// Where every head looks, and what the model loses without it
     Heads(Heads),
+    /// The lookup table of every head, as its weights have it and as a text uses it
+    Lookup(Lookup),
+    /// What each layer would predict, and which parts a logit comes from
+    Lens(Lens),
+    /// Which activations carry the difference between two prompts
+    Patch(Patch),
     /// The ideas behind it, computed
     Explain(Explain),
     /// Train, apply and show tokenizers
     Tokenizer(Tokenizer),
     /// Speed of this build on this machine, as shares of the machine's peaks
     Bench(Bench),
+    /// Parameters, operations, memory and time of a model, and what length does to them
+    Cost(Cost),
     /// Print the embedded tales
     Corpus(Corpus),
     /// Print a completion script for a shell
@@ -62,6 +74,39 @@ pub(crate) struct Train {
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
     pub(crate) machine: Machine,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cost {
+    /// A run or checkpoint folder [default: the settings']
+    pub(crate) checkpoint: Option<PathBuf>,
+    /// A text, whose documents (between blank lines) are counted each on its own
+    #[arg(requires = "checkpoint")]
+    pub(crate) text: Option<PathBuf>,
+    /// A settings file (TOML)
+    #[arg(long, value_name = "FILE", conflicts_with = "checkpoint")]
+    pub(crate) config: Option<PathBuf>,
+    /// Override a setting, such as model.layers=4; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", conflicts_with = "checkpoint")]
+    pub(crate) set: Vec<String>,
+    /// Tokens of the vocabulary, without a checkpoint
+    #[arg(long, value_name = "V", default_value = "65", conflicts_with = "checkpoint")]
+    pub(crate) vocab: std::num::NonZeroUsize,
+    /// Sequences of a training step [default: the settings']
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<std::num::NonZeroUsize>,
+    /// Lengths to compare; the first is what others are forecast from
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [12, 100, 1000, 10_000])]
+    pub(crate) lengths: Vec<usize>,
+    /// Which checkpoint of a run
+    #[arg(long, value_name = "last|best", default_value = "best")]
+    pub(crate) which: Which,
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Threads of the CPU [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<std::num::NonZeroUsize>,
 }
 
 #[derive(Debug, Args)]
@@ -155,6 +200,9 @@ pub(crate) struct Sample {
     /// Read prompts from the terminal, one a line, until Ctrl-D
     #[arg(long, conflicts_with_all = ["prompt", "prompt_file", "num_samples", "json"])]
     pub(crate) interactive: bool,
+    /// Take a head away first, as LAYER.HEAD, by zero or by its mean; may be repeated
+    #[arg(long, value_name = "L.H[=zero|mean]")]
+    pub(crate) ablate: Vec<Ablation>,
     /// Compute every token anew from the whole text; the same result, slower
     #[arg(long)]
     pub(crate) no_cache: bool,
@@ -192,6 +240,9 @@ pub(crate) struct Eval {
     /// Which part of the run's text [default: val]; another text is taken whole
     #[arg(long, conflicts_with = "text")]
     pub(crate) split: Option<Split>,
+    /// Take a head away first, as LAYER.HEAD, by zero or by its mean; may be repeated
+    #[arg(long, value_name = "L.H[=zero|mean]")]
+    pub(crate) ablate: Vec<Ablation>,
     /// Sequences at once; changes the speed, not the result
     #[arg(long, value_name = "N", default_value = "16")]
     pub(crate) batch: std::num::NonZeroUsize,
@@ -203,57 +254,6 @@ pub(crate) struct Eval {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) machine: Machine,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Attention {
-    /// A run or checkpoint folder
-    pub(crate) checkpoint: PathBuf,
-    /// The text to look at
-    #[arg(long, allow_hyphen_values = true)]
-    pub(crate) prompt: String,
-    /// Continue the prompt by N likeliest tokens first
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) generate: usize,
-    /// Only these layers, as in 0,2 [default: all]
-    #[arg(long, value_name = "L", value_delimiter = ',')]
-    pub(crate) layer: Vec<usize>,
-    /// Only these heads, as in 1,3 [default: all]
-    #[arg(long, value_name = "H", value_delimiter = ',')]
-    pub(crate) head: Vec<usize>,
-    /// Write here [default: standard output]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) out: Option<PathBuf>,
-    /// term, json, npy, safetensors, csv, png, svg or html [default: by the name of --out, else term]
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) format: Option<softdict_inspect::report::Format>,
-    /// Which checkpoint of a run
-    #[arg(long, value_name = "last|best", default_value = "best")]
-    pub(crate) which: Which,
-    #[command(flatten)]
-    pub(crate) machine: Machine,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Heads {
-    /// A run or checkpoint folder
-    pub(crate) checkpoint: PathBuf,
-    /// The text to measure on [default: the run's validation split]
-    pub(crate) text: Option<PathBuf>,
-    /// As a JSON list
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Which checkpoint of a run
-    #[arg(long, value_name = "last|best", default_value = "best")]
-    pub(crate) which: Which,
-    #[command(flatten)]
-    pub(crate) machine: Machine,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Explain {
-    /// What to explain; without it, the list of topics
-    pub(crate) topic: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -1,0 +1,53 @@
+//! `--ablate`: heads that are taken away before anything is computed.
+
+use crate::checkpoint::Loaded;
+use crate::output::notice;
+use crate::windows::{scored_tokens, together, windows};
+use anyhow::bail;
+use softdict_inspect::ablation::{Ablation, HeadMeans, Replacement, Replacements};
+use softdict_model::{CachedTransformer, Reader, Transformer};
+
+/// Windows that a head's mean is taken over: of some thousand tokens another choice moves it little.
+const WINDOWS: usize = 64;
+
+/// The replacements that a command line asks for; the means are those over the run's own text.
+///
+/// # Errors
+/// When a head does not exist, or a mean is asked for and there is no text to take it over.
+pub(crate) fn replacements(
+    loaded: &Loaded,
+    model: &Transformer,
+    ablations: &[Ablation],
+) -> anyhow::Result<Replacements> {
+    let needed = ablations.iter().any(|ablation| ablation.by == Replacement::Mean);
+    let means = needed.then(|| means(loaded, model)).transpose()?;
+    let replacements = Replacements::new(model.config(), ablations, means.as_ref(), model.device())?;
+    if !ablations.is_empty() {
+        let names: Vec<String> = ablations.iter().map(ToString::to_string).collect();
+        notice(format!("without heads {}", names.join(", ")));
+    }
+    Ok(replacements)
+}
+
+/// The model to sample from, without these heads.
+///
+/// # Errors
+/// As [`replacements`] and [`Loaded::reader`].
+pub(crate) fn reader<'a>(loaded: &'a Loaded, ablations: &[Ablation]) -> anyhow::Result<Box<dyn Reader + 'a>> {
+    if ablations.is_empty() {
+        return loaded.reader();
+    }
+    let model = loaded.speaker()?;
+    let replacements = replacements(loaded, &model, ablations)?;
+    Ok(Box::new(CachedTransformer::with_tap(model, Box::new(replacements))))
+}
+
+fn means(loaded: &Loaded, model: &Transformer) -> anyhow::Result<HeadMeans> {
+    let corpus = loaded.corpus_or_tales(None)?;
+    let (tokens, name) = scored_tokens(&corpus);
+    let windows = windows(tokens, model.config().context(), WINDOWS)?;
+    let Some(time) = windows.first().map(Vec::len) else {
+        bail!("{name}: fewer than two tokens, so no head has a mean over it");
+    };
+    Ok(HeadMeans::over(model, &together(&windows, time, model.config()))?)
+}

@@ -1,0 +1,245 @@
+//! `softdict cost`: what a model costs in parameters, operations, memory and time, and what length does to that.
+
+use crate::args::Cost as Args;
+use crate::commands::bench::product_gflops;
+use crate::output::{bytes, duration, grouped};
+use crate::settings::Settings;
+use crate::{checkpoint, machine, output, usage};
+use anyhow::Context;
+use candle_core::Device;
+use serde::Serialize;
+use softdict_model::ModelConfig;
+use softdict_model::cost::Cost;
+use softdict_tokenizer::{TextFile, Tokenizer};
+use std::fmt::Write as _;
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+/// The share of the products' peak that a whole update reaches: 0.76 to 0.96 at the works of `softdict bench`.
+const SHARE_OF_PEAK: f64 = 0.85;
+
+/// What is printed; the names of the JSON object.
+#[derive(Debug, Serialize)]
+struct Report {
+    parameters: usize,
+    parts: Vec<PartCount>,
+    context: usize,
+    batch: usize,
+    /// Forward, per token: products with weights, and attention at the context's length.
+    linear_flops_per_token: u64,
+    attention_flops_per_token: u64,
+    training_flops_per_step: u64,
+    training_bytes: u64,
+    cache_bytes_per_token: usize,
+    /// Of this machine, and the time of an update that follows from it.
+    product_gflops: f64,
+    predicted_seconds_per_step: f64,
+    lengths: Vec<Length>,
+    documents: Option<Documents>,
+}
+
+#[derive(Debug, Serialize)]
+struct PartCount {
+    part: &'static str,
+    parameters: usize,
+    share: f64,
+}
+
+/// Reading one sequence of a length.
+#[derive(Debug, Serialize)]
+struct Length {
+    tokens: usize,
+    comparisons: u64,
+    attention_flops: u64,
+    total_flops: u64,
+    /// Of the total.
+    attention_share: f64,
+    /// The first length's cost, as if it grew with the length.
+    linear_forecast: f64,
+    /// Attention in chunks of the first length instead.
+    chunked_attention_flops: u64,
+}
+
+/// A text's documents, each read on its own.
+#[derive(Debug, Serialize)]
+struct Documents {
+    count: usize,
+    tokens: usize,
+    longest: usize,
+    /// As if all had the mean length.
+    forecast_flops: u64,
+    flops: u64,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    machine::threads(args.threads)?;
+    let (config, batch, documents) = if let Some(path) = &args.checkpoint {
+        let loaded = checkpoint::open(path, args.which.into(), &Device::Cpu)?;
+        let lengths = args.text.as_ref().map(|text| document_lengths(text, &loaded.tokenizer)).transpose()?;
+        (loaded.spoken, Settings::default().train.batch, lengths)
+    } else {
+        let settings = settings(args)?;
+        let config =
+            ModelConfig::new(&settings.model, args.vocab.get()).map_err(|error| usage(error.to_string()))?;
+        (config, settings.train.batch, None)
+    };
+    let batch = args.batch.map_or(batch, NonZeroUsize::get);
+    let report = report(&config, batch, &args.lengths, documents.as_deref());
+    output::text(&if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() })
+}
+
+fn settings(args: &Args) -> anyhow::Result<Settings> {
+    let file = match &args.config {
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path).map_err(|error| usage(format!("{name}: {error}")))?;
+            Some((name, text))
+        }
+        None => None,
+    };
+    Settings::default().with(file.as_ref().map(|(name, text)| (name.as_str(), text.as_str())), &args.set)
+}
+
+/// Tokens of each document: what stands between blank lines.
+fn document_lengths(path: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Vec<usize>> {
+    let text = TextFile::open(path)?;
+    let text = std::str::from_utf8(text.bytes()).with_context(|| path.display().to_string())?;
+    let mut lengths = Vec::new();
+    for document in text.split("\n\n").filter(|document| !document.trim().is_empty()) {
+        lengths.push(tokenizer.encode(document).with_context(|| path.display().to_string())?.len());
+    }
+    Ok(lengths)
+}
+
+fn report(config: &ModelConfig, batch: usize, lengths: &[usize], documents: Option<&[usize]>) -> Report {
+    let (cost, context) = (Cost::new(config), config.context());
+    let total = |tokens: usize| tokens as u64 * cost.linear_flops() + cost.attention_flops(tokens);
+    let first = lengths.first().copied().unwrap_or(context).max(1);
+    let lengths = lengths.iter().map(|&tokens| {
+        let attention = cost.attention_flops(tokens);
+        let (chunks, rest) = ((tokens / first) as u64, tokens % first);
+        Length {
+            tokens,
+            comparisons: (tokens as u64).pow(2),
+            attention_flops: attention,
+            total_flops: total(tokens),
+            attention_share: attention as f64 / total(tokens).max(1) as f64,
+            linear_forecast: total(first) as f64 * tokens as f64 / first as f64,
+            chunked_attention_flops: chunks * cost.attention_flops(first) + cost.attention_flops(rest),
+        }
+    });
+    let gflops = product_gflops();
+    let step = cost.training_flops(batch, context);
+    Report {
+        parameters: cost.parameters(),
+        parts: cost
+            .parameters_by_part()
+            .into_iter()
+            .map(|(part, parameters)| PartCount {
+                part: part.name(),
+                parameters,
+                share: parameters as f64 / cost.parameters() as f64,
+            })
+            .collect(),
+        context,
+        batch,
+        linear_flops_per_token: cost.linear_flops(),
+        attention_flops_per_token: cost.attention_flops(context) / context as u64,
+        training_flops_per_step: step,
+        training_bytes: cost.training_bytes(batch, context),
+        cache_bytes_per_token: cost.cache_bytes(1),
+        product_gflops: gflops,
+        predicted_seconds_per_step: step as f64 / (SHARE_OF_PEAK * gflops * 1e9),
+        lengths: lengths.collect(),
+        documents: documents.filter(|documents| !documents.is_empty()).map(|documents| {
+            let tokens: usize = documents.iter().sum();
+            let mean = tokens as f64 / documents.len() as f64;
+            Documents {
+                count: documents.len(),
+                tokens,
+                longest: documents.iter().copied().max().unwrap_or(0),
+                forecast_flops: documents.len() as u64 * total(mean.round() as usize),
+                flops: documents.iter().map(|&tokens| total(tokens)).sum(),
+            }
+        }),
+    }
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        // writing to a String cannot fail
+        let _ = writeln!(text, "parameters  {}", grouped(self.parameters as u64));
+        for PartCount { part, parameters, share } in &self.parts {
+            let _ =
+                writeln!(text, "  {part:<11} {:>13}  {:5.1} %", grouped(*parameters as u64), 100.0 * share);
+        }
+        let (linear, attention) = (self.linear_flops_per_token, self.attention_flops_per_token);
+        let share = 100.0 * attention as f64 / (linear + attention).max(1) as f64;
+        let _ = writeln!(
+            text,
+            "operations per token, forward, at {} tokens\n  linear      {:>13}  products with weights: the same at every length\n  \
+             quadratic   {:>13}  attention: {share:.1} % here, and it grows with the length",
+            grouped(self.context as u64),
+            grouped(linear),
+            grouped(attention),
+        );
+        let _ = writeln!(
+            text,
+            "training    {} × {} tokens a step: {:.2} GFLOP, {} of memory\n            about {} a step on this machine: its products reach {:.0} GFLOP/s, of which a step gets {:.0} %",
+            self.batch,
+            grouped(self.context as u64),
+            self.training_flops_per_step as f64 / 1e9,
+            bytes(self.training_bytes),
+            time(self.predicted_seconds_per_step),
+            self.product_gflops,
+            100.0 * SHARE_OF_PEAK,
+        );
+        let _ = writeln!(
+            text,
+            "KV cache    {} a token, {} for {} tokens",
+            bytes(self.cache_bytes_per_token as u64),
+            bytes((self.cache_bytes_per_token * self.context) as u64),
+            grouped(self.context as u64)
+        );
+        if let Some(first) = self.lengths.first() {
+            let _ = writeln!(
+                text,
+                "\n    tokens     comparisons  attention GFLOP  all GFLOP  attention   of the linear   attention in\n\
+                 \x20                                                       share   forecast from  chunks of {}",
+                grouped(first.tokens as u64)
+            );
+            for length in &self.lengths {
+                let chunks = length.chunked_attention_flops as f64 / length.attention_flops.max(1) as f64;
+                let _ = writeln!(
+                    text,
+                    "{:>10} {:>15}  {:>15.4} {:>10.4}    {:5.1} %        × {:5.2}       {:>6.2} %",
+                    grouped(length.tokens as u64),
+                    grouped(length.comparisons),
+                    length.attention_flops as f64 / 1e9,
+                    length.total_flops as f64 / 1e9,
+                    100.0 * length.attention_share,
+                    length.total_flops as f64 / length.linear_forecast,
+                    100.0 * chunks
+                );
+            }
+        }
+        if let Some(documents) = &self.documents {
+            let _ = writeln!(
+                text,
+                "\n{} documents of {} tokens on average, {} at most: forecast from the mean {:.3} GFLOP, really {:.3} (× {:.2})",
+                grouped(documents.count as u64),
+                documents.tokens / documents.count,
+                grouped(documents.longest as u64),
+                documents.forecast_flops as f64 / 1e9,
+                documents.flops as f64 / 1e9,
+                documents.flops as f64 / documents.forecast_flops.max(1) as f64
+            );
+        }
+        text
+    }
+}
+
+fn time(seconds: f64) -> String {
+    if seconds < 10.0 { format!("{:.1} ms", 1e3 * seconds) } else { duration(seconds) }
+}

@@ -1,0 +1,90 @@
+//! Prompts, tokens and heads as they are given on a command line.
+
+use crate::checkpoint::Loaded;
+use crate::output::grouped;
+use crate::usage;
+use anyhow::Context;
+use softdict_inspect::labels::label;
+
+/// The ids of a text given with `flag`.
+///
+/// # Errors
+/// When it has no token, or one that the tokenizer does not know.
+pub(crate) fn prompt_ids(flag: &'static str, text: &str, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
+    let ids = loaded.tokenizer.encode(text).context(flag)?;
+    if ids.is_empty() {
+        return Err(usage(format!("{flag}: the text has no token to look at")));
+    }
+    Ok(ids)
+}
+
+/// As [`prompt_ids`], where all of them must fit in the context.
+///
+/// # Errors
+/// As [`prompt_ids`]; also when there are more than the model sees at once.
+pub(crate) fn whole_prompt(flag: &'static str, text: &str, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
+    let ids = prompt_ids(flag, text, loaded)?;
+    let context = loaded.spoken.context();
+    if ids.len() > context {
+        let (found, context) = (grouped(ids.len() as u64), grouped(context as u64));
+        return Err(usage(format!("{flag}: {found} tokens, and the model sees {context} at once")));
+    }
+    Ok(ids)
+}
+
+/// The one token that a text given with `flag` is.
+///
+/// # Errors
+/// When it is none, or several.
+pub(crate) fn one_token(flag: &'static str, text: &str, loaded: &Loaded) -> anyhow::Result<u32> {
+    match prompt_ids(flag, text, loaded)?.as_slice() {
+        &[id] => Ok(id),
+        ids => {
+            let parts: Vec<String> =
+                ids.iter().map(|&id| token_label(id, loaded)).collect::<Result<_, _>>()?;
+            Err(usage(format!("{flag}: `{text}` is {} tokens ({}); give one", ids.len(), parts.join(" "))))
+        }
+    }
+}
+
+/// A token as a person should see it.
+///
+/// # Errors
+/// When the tokenizer does not have it.
+pub(crate) fn token_label(id: u32, loaded: &Loaded) -> anyhow::Result<String> {
+    Ok(label(&loaded.tokenizer.token_text(id)?))
+}
+
+/// The numbers given with a flag, each once; all when none is given.
+///
+/// # Errors
+/// When there is no such number.
+pub(crate) fn chosen(flag: &str, given: &[usize], count: usize) -> anyhow::Result<Vec<usize>> {
+    if given.is_empty() {
+        return Ok((0..count).collect());
+    }
+    let mut numbers = Vec::new();
+    for &number in given {
+        if number >= count {
+            let last = count.saturating_sub(1);
+            return Err(usage(format!("{flag} {number}: the model has {count}, counted from 0 to {last}")));
+        }
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_chosen_once_each_and_must_exist() {
+        assert_eq!(chosen("--head", &[], 3).unwrap(), [0, 1, 2]);
+        assert_eq!(chosen("--head", &[2, 0, 2], 3).unwrap(), [2, 0]);
+        let message = chosen("--head", &[3], 3).unwrap_err().to_string();
+        assert!(message.contains("--head 3") && message.contains("0 to 2"), "{message}");
+    }
+}

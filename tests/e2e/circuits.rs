@@ -1,0 +1,148 @@
+//! `heads`, `lookup`, `lens`, `patch` and `--ablate`: what they say of one model agrees.
+
+use crate::support::Lab;
+use serde_json::Value;
+
+/// Two layers of two heads that have learned a little.
+const DEEP: [&str; 2] = ["model.layers=2", "model.context=32"];
+
+fn json(lab: &Lab, args: &[&str]) -> Value {
+    lab.softdict(&[args, &["--json"]].concat()).ok().json()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[track_caller]
+fn near(found: f64, expected: f64, tolerance: f64) {
+    assert!((found - expected).abs() < tolerance, "{found}, not {expected}");
+}
+
+#[test]
+fn what_heads_say_of_a_head_is_what_eval_finds_without_it() {
+    let lab = Lab::trained(&DEEP);
+    lab.write("held.txt", &crate::support::story(40)[..1300]);
+    let heads = json(&lab, &["heads", "run", "held.txt", "--tokens", "100000"]);
+    let whole = number(&json(&lab, &["eval", "run", "held.txt"])["loss"]);
+    for head in heads.as_array().unwrap() {
+        let name = format!("{}.{}", head["layer"], head["head"]);
+        let without = lab.softdict(&["eval", "run", "held.txt", "--json", "--ablate", &name]).ok();
+        assert!(without.stderr.contains(&format!("without heads {name}=zero")), "{}", without.stderr);
+        // the same text in windows that begin elsewhere
+        near(number(&without.json()["loss"]) - whole, number(&head["zero"]["increase"]), 0.05);
+        let [low, high] = [0, 1].map(|end| number(&head["zero"]["interval"][end]));
+        assert!(low <= number(&head["zero"]["increase"]) && number(&head["zero"]["increase"]) <= high);
+    }
+}
+
+#[test]
+fn a_head_taken_away_gathers_nothing_and_all_of_them_leave_the_tokens_alone() {
+    let lab = Lab::trained(&DEEP);
+    let all = ["--ablate", "0.0", "--ablate", "0.1", "--ablate", "1.0", "--ablate", "1.1"];
+    // without any attention a token is predicted from the one before it alone
+    let sample = |prompt: &str| {
+        let args = ["sample", "run", "--tokens", "1", "--temperature", "0", "--json", "--prompt", prompt];
+        lab.softdict(&[&args[..], &all].concat()).ok().json()["text"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(sample("the cat").chars().last(), sample("a dog sat").chars().last());
+    let maps = |flags: &[&str]| {
+        let args = ["attention", "run", "--format", "json", "--prompt", "the cat"];
+        lab.softdict(&[&args[..], flags].concat()).ok().json()["attention"].clone()
+    };
+    let (with, without) = (maps(&[]), maps(&["--ablate", "0.1=mean"]));
+    // the first layer looks as before; the second sees another stream
+    assert_eq!(with[0], without[0]);
+    assert_ne!(with[1], without[1]);
+    for (wrong, says) in
+        [("2.0", "layer 2"), ("0.7", "head 7"), ("x", "LAYER.HEAD"), ("0.0=max", "LAYER.HEAD")]
+    {
+        lab.softdict(&["eval", "run", "--ablate", wrong]).fails_somehow().says(&[says]);
+    }
+}
+
+#[test]
+fn the_parts_of_a_logit_sum_to_it_and_the_last_depth_is_the_model() {
+    let lab = Lab::trained(&DEEP);
+    let lens = json(&lab, &["lens", "run", "--prompt", "the cat", "--token", "a", "--against", "t"]);
+    let shares: f64 = lens["shares"].as_array().unwrap().iter().map(|share| number(&share["share"])).sum();
+    near(shares, number(&lens["logit"]), 1e-9);
+    assert_eq!(lens["depths"].as_array().unwrap().len(), 3);
+    // the likeliest token after all blocks is what greedy sampling takes
+    let args = ["sample", "run", "--prompt", "the cat", "--tokens", "1", "--temperature", "0", "--json"];
+    let sampled = lab.softdict(&args).ok().json()["text"].as_str().unwrap().to_owned();
+    let best = lens["depths"][2]["top"][0]["token"].as_str().unwrap().replace('·', " ").replace('⏎', "\n");
+    assert!(sampled.ends_with(&best), "{sampled:?} {best:?}");
+    let (a, t) = (
+        ["lens", "run", "--prompt", "the cat", "--token", "a"],
+        ["lens", "run", "--prompt", "the cat", "--token", "t"],
+    );
+    let single = |args: &[&str]| number(&json(&lab, args)["logit"]);
+    near(single(&a) - single(&t), number(&lens["logit"]), 1e-4);
+    let without = json(&lab, &[&a[..], &["--ablate", "1.1"]].concat());
+    let gone = without["shares"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|share| share["part"]["head"]["layer"] == 1 && share["part"]["head"]["head"] == 1);
+    near(number(&gone.unwrap()["share"]), 0.0, 1e-9);
+    lab.softdict(&["lens", "run", "--prompt", "the cat", "--position", "7"])
+        .fails(2)
+        .says(&["--position 7", "0 to 6"]);
+    lab.softdict(&["lens", "run", "--prompt", "the cat", "--token", "cat"])
+        .fails(2)
+        .says(&["3 tokens", "c a t"]);
+    assert!(lab.softdict(&["lens", "run", "--prompt", "the cat"]).ok().text().contains("after 2 blocks"));
+}
+
+#[test]
+fn patching_the_embedding_that_differs_restores_everything() {
+    let lab = Lab::trained(&DEEP);
+    let args =
+        ["patch", "run", "--clean", "the cat", "--corrupt", "the dat", "--token", "a", "--against", "t"];
+    let found = json(&lab, &args);
+    let residual: Vec<f64> = found["residual"][0].as_array().unwrap().iter().map(number).collect();
+    assert_eq!(residual.len(), 7);
+    for (position, share) in residual.iter().enumerate() {
+        near(*share, if position == 4 { 1.0 } else { 0.0 }, 1e-2);
+    }
+    assert_eq!(found["heads"].as_array().unwrap().len(), 2);
+    assert!(lab.softdict(&args).ok().text().contains("token 4 (c for d)"));
+    let other = ["patch", "run", "--clean", "the cat", "--corrupt", "a", "--token", "a", "--against", "t"];
+    lab.softdict(&other).fails(2).says(&["--clean has 7 tokens", "--corrupt 1"]);
+    let same =
+        ["patch", "run", "--clean", "the cat", "--corrupt", "the cat", "--token", "a", "--against", "t"];
+    lab.softdict(&same).fails(1).says(&["nothing to patch"]);
+}
+
+#[test]
+fn the_dictionary_of_a_head_is_shown_as_used_and_as_written() {
+    let lab = Lab::trained(&DEEP);
+    let tables = json(&lab, &["lookup", "run", "--top", "3", "--token", "t", "--token", "e"]);
+    let tables = tables.as_array().unwrap();
+    assert_eq!(tables.len(), 4);
+    for table in tables {
+        assert_eq!(table["used"].as_array().unwrap().len(), 3);
+        for line in table["used"].as_array().unwrap() {
+            let attention = number(&line["attention"]);
+            assert!((0.0..=1.000_001).contains(&attention), "{line}");
+            assert!(line["finds"].as_u64() <= line["rows"].as_u64());
+        }
+        let written = table["written"].as_array().unwrap();
+        assert_eq!((written.len(), &written[0]["token"]), (2, &Value::from("t")));
+        assert_eq!(written[0]["finds"].as_array().unwrap().len(), 3);
+    }
+    let one = json(&lab, &["lookup", "run", "--layer", "1", "--head", "0", "--distance", "5"]);
+    assert_eq!(one.as_array().unwrap().len(), 1);
+    assert_eq!((&one[0]["head"]["layer"], &one[0]["head"]["head"]), (&1.into(), &0.into()));
+    lab.softdict(&["lookup", "run", "--distance", "32"]).fails(2).says(&["--distance 32", "31"]);
+    assert!(lab.softdict(&["lookup", "run"]).ok().text().contains("head 1.1, as written"));
+    let pairs = json(&lab, &["lookup", "run", "--composition"]);
+    // two heads of one layer, each read by two of the next
+    assert_eq!(pairs.as_array().unwrap().len(), 4);
+    for pair in pairs.as_array().unwrap() {
+        for way in ["query", "key", "value"] {
+            assert!((0.0..=1.0).contains(&number(&pair[way])), "{pair}");
+        }
+    }
+}
