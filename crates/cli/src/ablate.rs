@@ -2,15 +2,17 @@
 
 use crate::checkpoint::Loaded;
 use crate::output::notice;
-use crate::windows::{scored_tokens, together, windows};
+use crate::usage;
+use crate::windows::{predicted_windows, scored_tokens, together};
 use anyhow::bail;
-use softdict_inspect::ablation::{Ablation, HeadMeans, Replacement, Replacements};
+use softdict_inspect::ablation::{self, Ablation, HeadMeans, Replacement, Replacements};
 use softdict_model::{CachedTransformer, Reader, Transformer};
+use std::path::Path;
 
 /// Windows that a head's mean is taken over: of some thousand tokens another choice moves it little.
 const WINDOWS: usize = 64;
 
-/// The replacements that a command line asks for; the means are those over the run's own text.
+/// The replacements that a command line asks for; the means are those over `text`, else over the run's own.
 ///
 /// # Errors
 /// When a head does not exist, or a mean is asked for and there is no text to take it over.
@@ -18,9 +20,11 @@ pub(crate) fn replacements(
     loaded: &Loaded,
     model: &Transformer,
     ablations: &[Ablation],
+    text: Option<&Path>,
 ) -> anyhow::Result<Replacements> {
+    ablation::check(model.config(), ablations).map_err(|error| usage(format!("--ablate: {error}")))?;
     let needed = ablations.iter().any(|ablation| ablation.by == Replacement::Mean);
-    let means = needed.then(|| means(loaded, model)).transpose()?;
+    let means = needed.then(|| means(loaded, model, text)).transpose()?;
     let replacements = Replacements::new(model.config(), ablations, means.as_ref(), model.device())?;
     if !ablations.is_empty() {
         let names: Vec<String> = ablations.iter().map(ToString::to_string).collect();
@@ -38,16 +42,19 @@ pub(crate) fn reader<'a>(loaded: &'a Loaded, ablations: &[Ablation]) -> anyhow::
         return loaded.reader();
     }
     let model = loaded.speaker()?;
-    let replacements = replacements(loaded, &model, ablations)?;
+    let replacements = replacements(loaded, &model, ablations, None)?;
     Ok(Box::new(CachedTransformer::with_tap(model, Box::new(replacements))))
 }
 
-fn means(loaded: &Loaded, model: &Transformer) -> anyhow::Result<HeadMeans> {
-    let corpus = loaded.corpus_or_tales(None)?;
+fn means(loaded: &Loaded, model: &Transformer, text: Option<&Path>) -> anyhow::Result<HeadMeans> {
+    let corpus = loaded.corpus_or_tales(text)?;
     let (tokens, name) = scored_tokens(&corpus);
-    let windows = windows(tokens, model.config().context(), WINDOWS)?;
-    let Some(time) = windows.first().map(Vec::len) else {
+    let windows = predicted_windows(tokens, model.config().context(), WINDOWS)?;
+    if windows.is_empty() {
         bail!("{name}: fewer than two tokens, so no head has a mean over it");
-    };
-    Ok(HeadMeans::over(model, &together(&windows, time, model.config()))?)
+    }
+    if text.is_none() {
+        notice(format!("means of heads: over {} windows of {name}", windows.len()));
+    }
+    Ok(HeadMeans::over(model, &together(&windows, model.config()))?)
 }

@@ -87,13 +87,11 @@ impl Loaded {
             return self.corpus(text);
         }
         let name = "lines of the embedded tales";
-        notice(format!(
-            "{} is not part of a run: measured on {name}; name a text to use another",
-            self.folder.display()
-        ));
+        notice(format!("{} is not part of a run: {name} stand in for its text", self.folder.display()));
         let tales = softdict_corpus::generate(Tale::Tales, FRESH_LINES, FRESH_SEED);
-        Corpus::of_text(&TextFile::from_bytes(name, tales)?, &self.tokenizer)
-            .context("this checkpoint cannot read the tales; name a text after it")
+        Corpus::of_text(&TextFile::from_bytes(name, tales)?, &self.tokenizer).with_context(|| {
+            format!("{} has no text of its own, and cannot read the tales", self.folder.display())
+        })
     }
 }
 

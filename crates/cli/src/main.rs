@@ -15,6 +15,7 @@ mod prompt;
 mod settings;
 mod summary;
 mod windows;
+mod written;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -38,7 +39,16 @@ fn usage(message: impl Into<String>) -> anyhow::Error {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) if error.use_stderr() => {
+            // what was typed may hold control sequences, and is part of the message
+            error.render().to_string().lines().for_each(|line| output::notice(output::visible(line)));
+            return ExitCode::from(2);
+        }
+        Err(help) => help.exit(),
+    };
+    let result = match command {
         Command::Train(args) => commands::train::run(&args),
         Command::Sample(args) => commands::sample::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Eval(args) => commands::eval::run(&args).map(|()| ExitCode::SUCCESS),

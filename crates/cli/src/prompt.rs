@@ -40,9 +40,14 @@ pub(crate) fn one_token(flag: &'static str, text: &str, loaded: &Loaded) -> anyh
     match prompt_ids(flag, text, loaded)?.as_slice() {
         &[id] => Ok(id),
         ids => {
+            let spaced = format!(" {text}");
+            let hint = match loaded.tokenizer.encode(&spaced) {
+                Ok(found) if found.len() == 1 => format!("; with a space before it, \"{spaced}\", it is one"),
+                _ => "; give one".to_owned(),
+            };
             let parts: Vec<String> =
                 ids.iter().map(|&id| token_label(id, loaded)).collect::<Result<_, _>>()?;
-            Err(usage(format!("{flag}: `{text}` is {} tokens ({}); give one", ids.len(), parts.join(" "))))
+            Err(usage(format!("{flag}: `{text}` is {} tokens ({}){hint}", ids.len(), parts.join(" "))))
         }
     }
 }

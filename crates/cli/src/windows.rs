@@ -5,6 +5,7 @@ use crate::output;
 use softdict_inspect::ablation::Batch;
 use softdict_model::ModelConfig;
 use softdict_tokenizer::TokenFile;
+use std::collections::BTreeMap;
 
 /// Rows and logits of a pass, at most.
 const ROWS: usize = 4096;
@@ -23,10 +24,31 @@ pub(crate) fn scored_tokens(corpus: &Corpus) -> (&TokenFile, String) {
     (&data.val, format!("the validation split of {name}"))
 }
 
-/// As many windows of `time` tokens to a pass as memory allows.
-pub(crate) fn together(windows: &[Vec<u32>], time: usize, config: &ModelConfig) -> Vec<Batch> {
+/// As many windows to a pass as memory allows; each is one token longer than what the model reads.
+pub(crate) fn together(windows: &[Vec<u32>], config: &ModelConfig) -> Vec<Batch> {
+    let time = windows.first().map_or(1, Vec::len).max(2) - 1;
     let together = (ROWS.min(LOGITS / config.vocab_size) / time).max(1);
-    windows.chunks(together).map(|windows| Batch { ids: windows.concat(), time }).collect()
+    windows.chunks(together).map(Batch::new).collect()
+}
+
+/// Windows of the context's length and the token after, where `eval` has them: at most `most`, spread evenly. What does not
+/// fill a window is left out, unless it is all there is.
+pub(crate) fn predicted_windows(
+    tokens: &TokenFile,
+    context: usize,
+    most: usize,
+) -> anyhow::Result<Vec<Vec<u32>>> {
+    let predicted = tokens.len().saturating_sub(1);
+    let (time, whole) = (context.min(predicted), predicted / context.min(predicted).max(1));
+    let count = if time == 0 { 0 } else { whole.min(most.max(1)) };
+    (0..count)
+        .map(|index| {
+            let start = if count > 1 { (whole - 1) * index / (count - 1) * time } else { 0 };
+            let mut window = vec![0; time + 1];
+            tokens.copy_to(start..start + time + 1, &mut window)?;
+            Ok(window)
+        })
+        .collect()
 }
 
 /// Windows of the context's length, at most `most` of them, spread evenly; a shorter text is one window, a single token
@@ -51,6 +73,23 @@ fn starts(len: usize, context: usize, most: usize) -> impl Iterator<Item = usize
     (0..count).map(move |index| if count > 1 { room * index / (count - 1) } else { 0 })
 }
 
+/// Every token of the windows once.
+pub(crate) fn present(windows: &[Vec<u32>]) -> Vec<u32> {
+    let mut tokens: Vec<u32> = windows.iter().flatten().copied().collect();
+    tokens.sort_unstable();
+    tokens.dedup();
+    tokens
+}
+
+/// The most frequent tokens of the windows.
+pub(crate) fn frequent(windows: &[Vec<u32>], top: usize) -> Vec<u32> {
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    windows.iter().flatten().for_each(|&id| *counts.entry(id).or_default() += 1);
+    let mut tokens: Vec<(u32, usize)> = counts.into_iter().collect();
+    tokens.sort_by_key(|&(id, count)| (std::cmp::Reverse(count), id));
+    tokens.into_iter().take(top).map(|(id, _)| id).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +107,10 @@ mod tests {
         assert_eq!(starts(100, 64, 32).collect::<Vec<_>>(), [0]);
         assert_eq!(starts(2, 64, 32).collect::<Vec<_>>(), [0]);
         assert_eq!(starts(1, 64, 32).count() + starts(0, 64, 32).count(), 0);
+    }
+
+    #[test]
+    fn frequent_tokens_come_first_and_ties_by_their_ids() {
+        assert_eq!(frequent(&[vec![5, 2, 2], vec![3, 5, 1]], 3), [2, 5, 1]);
     }
 }

@@ -65,7 +65,10 @@ impl FromStr for Ablation {
             Some(_) => return Err(wrong()),
         };
         let (layer, head) = head.split_once('.').ok_or_else(wrong)?;
-        let number = |digits: &str| digits.parse().map_err(|_| wrong());
+        let number = |digits: &str| {
+            let plain = digits.bytes().all(|digit| digit.is_ascii_digit());
+            digits.parse().ok().filter(|_| plain).ok_or_else(wrong)
+        };
         Ok(Self { id: HeadId { layer: number(layer)?, head: number(head)? }, by })
     }
 }
@@ -122,20 +125,45 @@ impl HeadMeans {
     }
 }
 
-/// Windows of one length, one after the other.
+/// Windows of one length, one after the other, and what follows each of their tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     /// B·T ids.
     pub ids: Vec<u32>,
+    /// B·T ids, each the one after.
+    pub targets: Vec<u32>,
     /// T.
     pub time: usize,
 }
 
 impl Batch {
-    /// How many windows, B.
-    pub fn windows(&self) -> usize {
-        self.ids.len() / self.time
+    /// Windows of T + 1 tokens each, two or more, of which the last is only predicted.
+    pub fn new(windows: &[Vec<u32>]) -> Self {
+        let time = windows.first().map_or(1, Vec::len) - 1;
+        Self {
+            ids: windows.iter().flat_map(|window| &window[..time]).copied().collect(),
+            targets: windows.iter().flat_map(|window| &window[1..]).copied().collect(),
+            time,
+        }
     }
+}
+
+/// Whether a model has all these heads, and each is named once.
+///
+/// # Errors
+/// When not.
+pub fn check(config: &ModelConfig, ablations: &[Ablation]) -> Result<()> {
+    for (at, Ablation { id, .. }) in ablations.iter().enumerate() {
+        for (what, number, count) in [("layer", id.layer, config.layers()), ("head", id.head, config.heads)] {
+            if number >= count {
+                return Err(InspectError::NoSuch { what, number, count });
+            }
+        }
+        if ablations[..at].iter().any(|other| other.id == *id) {
+            return Err(InspectError::Twice { head: *id });
+        }
+    }
+    Ok(())
 }
 
 /// A tap that replaces the outputs of some heads.
@@ -155,15 +183,10 @@ impl Replacements {
         means: Option<&HeadMeans>,
         device: &Device,
     ) -> Result<Self> {
+        check(config, ablations)?;
         let mut by_layer: BTreeMap<usize, Vec<Ablation>> = BTreeMap::new();
         for &ablation in ablations {
-            let HeadId { layer, head } = ablation.id;
-            for (what, number, count) in [("layer", layer, config.layers()), ("head", head, config.heads)] {
-                if number >= count {
-                    return Err(InspectError::NoSuch { what, number, count });
-                }
-            }
-            by_layer.entry(layer).or_default().push(ablation);
+            by_layer.entry(ablation.id.layer).or_default().push(ablation);
         }
         let mut layers = BTreeMap::new();
         for (layer, ablations) in by_layer {

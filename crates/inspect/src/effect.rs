@@ -3,7 +3,7 @@
 //! A score says where a head looks; only this says whether the model uses what it finds there.
 
 use crate::ablation::{Ablation, Batch, HeadId, HeadMeans, Replacement, Replacements};
-use crate::error::Result;
+use crate::error::{InspectError, Result};
 use candle_core::Tensor;
 use serde::Serialize;
 use softdict_kernels::cross_entropy;
@@ -116,23 +116,26 @@ pub fn effects(
     })
 }
 
-/// The mean loss of each window's tokens but the first, in nats.
+/// The mean loss of each window, in nats.
 ///
 /// # Shapes
 /// `logits` `(B, T, V)`.
 /// # Errors
-/// When an id is outside the vocabulary.
+/// When an id is outside the vocabulary, or a loss is not finite.
 pub fn window_losses(logits: &Tensor, batch: &Batch) -> Result<Vec<f64>> {
     let values: Vec<f32> =
         logits.flatten_all().and_then(|logits| logits.to_vec1()).map_err(ModelError::from)?;
     let classes = values.len() / batch.ids.len();
-    let predicted = batch.time - 1;
-    let windows = values.chunks_exact(batch.time * classes).zip(batch.ids.chunks_exact(batch.time));
+    let windows = values.chunks_exact(batch.time * classes).zip(batch.targets.chunks_exact(batch.time));
     windows
-        .map(|(logits, ids)| {
-            let total = cross_entropy::forward(&logits[..predicted * classes], classes, &ids[1..])
+        .map(|(logits, targets)| {
+            let total = cross_entropy::forward(logits, classes, targets)
                 .map_err(|error| ModelError::from(candle_core::Error::from(error)))?;
-            Ok(total / predicted as f64)
+            if total.is_finite() {
+                Ok(total / batch.time as f64)
+            } else {
+                Err(InspectError::NotFinite { what: "losses" })
+            }
         })
         .collect()
 }

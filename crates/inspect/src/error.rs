@@ -150,6 +150,20 @@ pub enum InspectError {
         difference: f64,
     },
 
+    /// A head that is to be taken away two ways.
+    #[error("head {head} is named twice")]
+    Twice {
+        /// The head.
+        head: crate::ablation::HeadId,
+    },
+
+    /// A result that is no number.
+    #[error("{what} are no finite numbers: the weights are too large to compute with")]
+    NotFinite {
+        /// What came out so.
+        what: &'static str,
+    },
+
     /// An ablation that names no head.
     #[error(
         "--ablate: `{found}` names no head; write LAYER.HEAD, LAYER.HEAD=zero or LAYER.HEAD=mean, as 1.3=mean"

@@ -113,7 +113,11 @@ impl Lens {
         for stream in &seen.streams {
             let logits = model.resume(config.layers(), stream, &mut NoTap)?;
             let row = logits.i((0, position)).and_then(|row| row.to_vec1());
-            depths.push(row.map_err(ModelError::from)?);
+            let row: Vec<f32> = row.map_err(ModelError::from)?;
+            if row.iter().any(|logit| !logit.is_finite()) {
+                return Err(InspectError::NotFinite { what: "logits" });
+            }
+            depths.push(row);
         }
         let wide = |values: &[f32]| values.iter().map(|&value| f64::from(value)).collect::<Vec<f64>>();
         let mut writes = vec![(Part::Embedding, wide(&seen.embedding))];

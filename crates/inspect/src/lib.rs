@@ -31,6 +31,7 @@ pub mod labels;
 pub mod lens;
 pub mod lookup;
 mod maps;
+pub mod passages;
 pub mod patch;
 pub mod report;
 pub mod scores;

@@ -103,6 +103,9 @@ pub fn patch(
         Ok(differences(&model.forward(ids, time, tap)?, prompts)?[0])
     };
     let (before, after) = (read(prompts.clean, &mut clean)?, read(prompts.corrupt, &mut corrupt)?);
+    if !(before.is_finite() && after.is_finite()) {
+        return Err(InspectError::NotFinite { what: "logits" });
+    }
     // closer than f32 tells apart after a pass
     if (before - after).abs() < 1e-4 {
         return Err(InspectError::NothingToPatch { difference: before - after });
@@ -177,6 +180,9 @@ pub fn likeliest(model: &Transformer, ids: &[u32]) -> Result<u32> {
     let logits = model.forward(ids, ids.len(), &mut NoTap)?;
     let row: candle_core::Result<Vec<f32>> = logits.i((0, ids.len() - 1)).and_then(|row| row.to_vec1());
     let row = row.map_err(ModelError::from)?;
+    if row.iter().any(|logit| !logit.is_finite()) {
+        return Err(InspectError::NotFinite { what: "logits" });
+    }
     let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
     Ok(best.map_or(0, |(token, _)| token as u32))
 }

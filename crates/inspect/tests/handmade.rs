@@ -147,7 +147,7 @@ fn windows(count: usize) -> Vec<Vec<u32>> {
 }
 
 fn batch(windows: &[Vec<u32>]) -> Batch {
-    Batch { ids: windows.concat(), time: CONTEXT }
+    Batch::new(windows)
 }
 
 fn looked_at(model: &Transformer) -> Survey {

@@ -48,14 +48,15 @@ impl Cost {
     /// causal mask.
     pub fn attention_flops(&self, length: usize) -> u64 {
         let width = (self.config.heads * self.config.head_size()) as u64;
-        let square = self.config.layers() as u64 * 4 * (length as u64).pow(2) * width;
+        let square =
+            (length as u64).saturating_pow(2).saturating_mul(self.config.layers() as u64 * 4 * width);
         if self.config.settings.causal { square / 2 } else { square }
     }
 
     /// Operations of one training step: forward, and twice that backward.
     pub fn training_flops(&self, batch: usize, length: usize) -> u64 {
-        let sequence = length as u64 * self.linear_flops() + self.attention_flops(length);
-        3 * batch as u64 * sequence
+        let linear = (length as u64).saturating_mul(self.linear_flops());
+        (3 * batch as u64).saturating_mul(linear.saturating_add(self.attention_flops(length)))
     }
 
     /// Bytes of the KV cache of one sequence of `length` tokens.

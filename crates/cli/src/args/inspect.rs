@@ -21,7 +21,7 @@ pub(crate) struct Attention {
     /// Only these heads, as in 1,3 [default: all]
     #[arg(long, value_name = "H", value_delimiter = ',')]
     pub(crate) head: Vec<usize>,
-    /// Take a head away first, as LAYER.HEAD, by zero or by its mean; may be repeated
+    /// Take a head away first, as LAYER.HEAD: its output becomes zero, or its mean over the run's text; may be repeated
     #[arg(long, value_name = "L.H[=zero|mean]")]
     pub(crate) ablate: Vec<Ablation>,
     /// Write here [default: standard output]
@@ -43,12 +43,15 @@ pub(crate) struct Heads {
     pub(crate) checkpoint: PathBuf,
     /// The text to measure on [default: the run's validation split]
     pub(crate) text: Option<PathBuf>,
-    /// Tokens of the text on which heads are taken away [default: what takes a minute or two, at most 100,000]
+    /// Tokens of the text on which heads are taken away, to whole windows [default: what takes a minute or two, at most 100,000]
     #[arg(long, value_name = "N")]
-    pub(crate) tokens: Option<usize>,
+    pub(crate) tokens: Option<std::num::NonZeroUsize>,
     /// As a JSON list
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write a page with every head's scores, dictionary and passages here, instead
+    #[arg(long, value_name = "PATH", conflicts_with = "json")]
+    pub(crate) html: Option<PathBuf>,
     /// Which checkpoint of a run
     #[arg(long, value_name = "last|best", default_value = "best")]
     pub(crate) which: Which,
@@ -68,7 +71,7 @@ pub(crate) struct Lookup {
     /// Only these heads, as in 1,3 [default: all]
     #[arg(long, value_name = "H", value_delimiter = ',')]
     pub(crate) head: Vec<usize>,
-    /// Show this token's lines of the weights' table; may be repeated [default: the text's most frequent tokens]
+    /// Show the lines of this token; may be repeated [default: the pairs with the most attention, and frequent tokens]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) token: Vec<String>,
     /// How far before the query the keys stand, for RoPE
@@ -109,7 +112,7 @@ pub(crate) struct Lens {
     /// Tokens shown of each layer's prediction
     #[arg(long, value_name = "K", default_value = "5")]
     pub(crate) top: std::num::NonZeroUsize,
-    /// Take a head away first, as LAYER.HEAD, by zero or by its mean; may be repeated
+    /// Take a head away first, as LAYER.HEAD: its output becomes zero, or its mean over the run's text; may be repeated
     #[arg(long, value_name = "L.H[=zero|mean]")]
     pub(crate) ablate: Vec<Ablation>,
     /// Which checkpoint of a run

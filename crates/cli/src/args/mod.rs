@@ -93,11 +93,12 @@ pub(crate) struct Cost {
     #[arg(long, value_name = "V", default_value = "65", conflicts_with = "checkpoint")]
     pub(crate) vocab: std::num::NonZeroUsize,
     /// Sequences of a training step [default: the settings']
-    #[arg(long, value_name = "N")]
-    pub(crate) batch: Option<std::num::NonZeroUsize>,
-    /// Lengths to compare; the first is what others are forecast from
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [12, 100, 1000, 10_000])]
-    pub(crate) lengths: Vec<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) batch: Option<u32>,
+    /// Lengths to compare, with commas between; the first is what others are forecast from
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "12,100,1000,10000",
+          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) lengths: Vec<u32>,
     /// Which checkpoint of a run
     #[arg(long, value_name = "last|best", default_value = "best")]
     pub(crate) which: Which,
@@ -200,7 +201,7 @@ pub(crate) struct Sample {
     /// Read prompts from the terminal, one a line, until Ctrl-D
     #[arg(long, conflicts_with_all = ["prompt", "prompt_file", "num_samples", "json"])]
     pub(crate) interactive: bool,
-    /// Take a head away first, as LAYER.HEAD, by zero or by its mean; may be repeated
+    /// Take a head away first, as LAYER.HEAD: its output becomes zero, or its mean over the text; may be repeated
     #[arg(long, value_name = "L.H[=zero|mean]")]
     pub(crate) ablate: Vec<Ablation>,
     /// Compute every token anew from the whole text; the same result, slower
@@ -240,7 +241,7 @@ pub(crate) struct Eval {
     /// Which part of the run's text [default: val]; another text is taken whole
     #[arg(long, conflicts_with = "text")]
     pub(crate) split: Option<Split>,
-    /// Take a head away first, as LAYER.HEAD, by zero or by its mean; may be repeated
+    /// Take a head away first, as LAYER.HEAD: its output becomes zero, or its mean over the text; may be repeated
     #[arg(long, value_name = "L.H[=zero|mean]")]
     pub(crate) ablate: Vec<Ablation>,
     /// Sequences at once; changes the speed, not the result

@@ -7,13 +7,12 @@ use crate::machine::{self, available_memory};
 use crate::output::{self, bytes, grouped, notice};
 use crate::prompt::{chosen, prompt_ids};
 use crate::usage;
+use crate::written::write_file;
 use anyhow::{Context, bail};
 use softdict_inspect::report::{self, Format, Style};
 use softdict_inspect::{AttentionMaps, MapParts, Shape, capture};
 use softdict_sampler::{Flow, SampleOptions, generate};
-use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Write};
-use std::path::Path;
+use std::io::{IsTerminal, Write};
 
 /// Of all heads, a report this large is worth a word, and one that large is written only when asked for.
 const LARGE: u64 = 20 << 20;
@@ -31,7 +30,7 @@ pub(crate) fn run(args: &Attention) -> anyhow::Result<()> {
     check_size(args, format, &shape)?;
     let ids = continued(&prompt, args, &loaded)?;
     let model = loaded.speaker()?;
-    let mut replacements = replacements(&loaded, &model, &args.ablate)?;
+    let mut replacements = replacements(&loaded, &model, &args.ablate, None)?;
     let maps = AttentionMaps::new(MapParts {
         tokens: ids.iter().map(|&id| loaded.tokenizer.token_text(id)).collect::<Result<_, _>>()?,
         prompt_tokens: prompt.len(),
@@ -134,32 +133,6 @@ fn check_size(args: &Attention, format: Format, shape: &Shape) -> anyhow::Result
     Ok(())
 }
 
-/// Writes a file so that it is there whole or not at all, however large it is.
-fn write_file(
-    path: &Path,
-    write: &mut dyn FnMut(&mut dyn Write) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    // a pipe or device cannot be replaced by a file
-    if path.exists() && !path.is_file() {
-        let mut out = BufWriter::new(File::options().write(true).open(path)?);
-        write(&mut out)?;
-        return Ok(out.flush()?);
-    }
-    let name = path.file_name().context("it has no file name")?.to_string_lossy();
-    let temporary = path.with_file_name(format!(".softdict-new-{}-{name}", std::process::id()));
-    let written = File::create(&temporary).map_err(anyhow::Error::from).and_then(|file| {
-        let mut out = BufWriter::new(file);
-        write(&mut out)?;
-        out.into_inner()?.sync_all()?;
-        Ok(std::fs::rename(&temporary, path)?)
-    });
-    if written.is_err() {
-        // the first error is the one to report
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,20 +170,5 @@ mod tests {
             check_size(&args(&["--layer", "0"]), Format::Term, &endless).is_err()
                 || !cfg!(target_os = "linux")
         );
-    }
-
-    #[test]
-    fn a_report_is_there_whole_or_not_at_all() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a b.csv");
-        write_file(&path, &mut |out| Ok(out.write_all(b"first")?)).unwrap();
-        let failed = write_file(&path, &mut |out| {
-            out.write_all(b"half")?;
-            bail!("no more")
-        });
-        assert_eq!(failed.unwrap_err().to_string(), "no more");
-        assert_eq!(std::fs::read(&path).unwrap(), b"first");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        assert!(write_file(folder.path(), &mut |_| Ok(())).is_err());
     }
 }

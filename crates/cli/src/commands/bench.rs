@@ -23,6 +23,11 @@ pub(crate) fn product_gflops() -> f64 {
     measure::product_rate(Precision::F32)
 }
 
+/// The rate of reading this machine's memory, in 10⁹ bytes a second.
+pub(crate) fn memory_rate() -> f64 {
+    measure::read_rate()
+}
+
 /// Everything that was measured.
 #[derive(Serialize)]
 struct Report {
@@ -77,6 +82,9 @@ impl Report {
         if self.peaks.is_some() {
             lines.push("Shares: of training, the rate of its products of that peak; of sampling, the time of reading".into());
             lines.push("every weight once for each token, at the memory's peak.".into());
+        }
+        if self.peaks.is_none() {
+            lines.push("Without --work: the machine's peaks too, and everything as shares of them.".into());
         }
         lines.join("\n") + "\n"
     }

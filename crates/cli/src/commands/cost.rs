@@ -1,22 +1,25 @@
 //! `softdict cost`: what a model costs in parameters, operations, memory and time, and what length does to that.
 
 use crate::args::Cost as Args;
-use crate::commands::bench::product_gflops;
+use crate::commands::bench::{memory_rate, product_gflops};
 use crate::output::{bytes, duration, grouped};
 use crate::settings::Settings;
 use crate::{checkpoint, machine, output, usage};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use candle_core::Device;
 use serde::Serialize;
 use softdict_model::ModelConfig;
 use softdict_model::cost::Cost;
 use softdict_tokenizer::{TextFile, Tokenizer};
 use std::fmt::Write as _;
-use std::num::NonZeroUsize;
 use std::path::Path;
 
-/// The share of the products' peak that a whole update reaches: 0.76 to 0.96 at the works of `softdict bench`.
-const SHARE_OF_PEAK: f64 = 0.85;
+/// The share of the products' peak that products of a step's shapes reach.
+const SHARE_OF_PEAK: f64 = 0.93;
+/// Bytes that the passes between the products move, for each number of the residual stream in each layer, and for each
+/// parameter.
+const BYTES_A_NUMBER: f64 = 160.0;
+const BYTES_A_PARAMETER: f64 = 28.0;
 
 /// What is printed; the names of the JSON object.
 #[derive(Debug, Serialize)]
@@ -31,8 +34,9 @@ struct Report {
     training_flops_per_step: u64,
     training_bytes: u64,
     cache_bytes_per_token: usize,
-    /// Of this machine, and the time of an update that follows from it.
+    /// Of this machine, and the time of an update that follows from them.
     product_gflops: f64,
+    memory_gb_per_second: f64,
     predicted_seconds_per_step: f64,
     lengths: Vec<Length>,
     documents: Option<Documents>,
@@ -76,16 +80,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (config, batch, documents) = if let Some(path) = &args.checkpoint {
         let loaded = checkpoint::open(path, args.which.into(), &Device::Cpu)?;
         let lengths = args.text.as_ref().map(|text| document_lengths(text, &loaded.tokenizer)).transpose()?;
-        (loaded.spoken, Settings::default().train.batch, lengths)
+        (loaded.spoken.clone(), run_settings(loaded.run.as_deref())?.train.batch, lengths)
     } else {
         let settings = settings(args)?;
         let config =
             ModelConfig::new(&settings.model, args.vocab.get()).map_err(|error| usage(error.to_string()))?;
         (config, settings.train.batch, None)
     };
-    let batch = args.batch.map_or(batch, NonZeroUsize::get);
-    let report = report(&config, batch, &args.lengths, documents.as_deref());
+    let batch = args.batch.map_or(batch, |batch| batch as usize);
+    let lengths: Vec<usize> = args.lengths.iter().map(|&length| length as usize).collect();
+    let report = report(&config, batch, &lengths, documents.as_deref());
     output::text(&if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() })
+}
+
+/// The settings of the run that a checkpoint is part of, or the defaults.
+fn run_settings(run: Option<&Path>) -> anyhow::Result<Settings> {
+    let Some(path) = run.map(|run| run.join("settings.toml")).filter(|path| path.is_file()) else {
+        return Ok(Settings::default());
+    };
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(&path).with_context(|| name.clone())?;
+    Settings::default().with(Some((&name, &text)), &[])
 }
 
 fn settings(args: &Args) -> anyhow::Result<Settings> {
@@ -105,8 +120,18 @@ fn document_lengths(path: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Vec<us
     let text = TextFile::open(path)?;
     let text = std::str::from_utf8(text.bytes()).with_context(|| path.display().to_string())?;
     let mut lengths = Vec::new();
-    for document in text.split("\n\n").filter(|document| !document.trim().is_empty()) {
-        lengths.push(tokenizer.encode(document).with_context(|| path.display().to_string())?.len());
+    let mut document = String::new();
+    for line in text.lines().chain([""]) {
+        if !line.trim().is_empty() {
+            document.push_str(line);
+            document.push('\n');
+        } else if !document.is_empty() {
+            lengths.push(tokenizer.encode(&document).with_context(|| path.display().to_string())?.len());
+            document.clear();
+        }
+    }
+    if lengths.is_empty() {
+        bail!("{}: only blank lines, so there is no document to count", path.display());
     }
     Ok(lengths)
 }
@@ -128,7 +153,9 @@ fn report(config: &ModelConfig, batch: usize, lengths: &[usize], documents: Opti
             chunked_attention_flops: chunks * cost.attention_flops(first) + cost.attention_flops(rest),
         }
     });
-    let gflops = product_gflops();
+    let (gflops, memory) = (product_gflops(), memory_rate());
+    let numbers = (batch * context * config.layers() * config.width()) as f64;
+    let moved = BYTES_A_NUMBER * numbers + BYTES_A_PARAMETER * cost.parameters() as f64;
     let step = cost.training_flops(batch, context);
     Report {
         parameters: cost.parameters(),
@@ -149,7 +176,8 @@ fn report(config: &ModelConfig, batch: usize, lengths: &[usize], documents: Opti
         training_bytes: cost.training_bytes(batch, context),
         cache_bytes_per_token: cost.cache_bytes(1),
         product_gflops: gflops,
-        predicted_seconds_per_step: step as f64 / (SHARE_OF_PEAK * gflops * 1e9),
+        memory_gb_per_second: memory,
+        predicted_seconds_per_step: step as f64 / (SHARE_OF_PEAK * gflops * 1e9) + moved / (memory * 1e9),
         lengths: lengths.collect(),
         documents: documents.filter(|documents| !documents.is_empty()).map(|documents| {
             let tokens: usize = documents.iter().sum();
@@ -186,14 +214,14 @@ impl Report {
         );
         let _ = writeln!(
             text,
-            "training    {} × {} tokens a step: {:.2} GFLOP, {} of memory\n            about {} a step on this machine: its products reach {:.0} GFLOP/s, of which a step gets {:.0} %",
+            "training    {} × {} tokens a step: {:.2} GFLOP, {} of memory\n            about {} a step here: products at {:.0} GFLOP/s, the rest at {:.0} GB/s of memory, as just measured",
             self.batch,
             grouped(self.context as u64),
             self.training_flops_per_step as f64 / 1e9,
             bytes(self.training_bytes),
             time(self.predicted_seconds_per_step),
             self.product_gflops,
-            100.0 * SHARE_OF_PEAK,
+            self.memory_gb_per_second,
         );
         let _ = writeln!(
             text,

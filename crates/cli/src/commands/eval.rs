@@ -12,6 +12,7 @@ use softdict_model::cost::Cost;
 use softdict_model::{Batch, ComposedEngine, Engine, FusedEngine, ModelConfig};
 use softdict_tokenizer::{SplitRecord, TokenFile};
 use softdict_trainer::{Evaluation, evaluate};
+use std::path::Path;
 
 /// What is printed; the names of the JSON object.
 #[derive(Debug, Serialize)]
@@ -35,10 +36,10 @@ pub(crate) fn run(args: &Eval) -> anyhow::Result<()> {
             loaded.folder.display()
         );
     }
-    let corpus = loaded.corpus(args.text.as_deref())?;
+    let mut loss = loss(&loaded, &args.ablate, args.text.as_deref(), &device)?;
+    let corpus = loaded.corpus_or_tales(args.text.as_deref())?;
     let (split, parts) = parts(&corpus, args.split)?;
     let batch = batch(args.batch.get(), config, &device);
-    let mut loss = loss(&loaded, &args.ablate, &device)?;
     let mut found = Vec::new();
     for (tokens, size) in parts {
         let evaluation = evaluate(loss.as_mut(), config.context(), tokens, None, batch)?;
@@ -101,10 +102,15 @@ fn batch(wanted: usize, config: &ModelConfig, device: &Device) -> usize {
 type Loss<'a> = Box<dyn FnMut(Batch<'_>) -> softdict_model::Result<f64> + 'a>;
 
 /// As in training; without some heads, through the model's taps.
-fn loss<'a>(loaded: &'a Loaded, ablations: &[Ablation], device: &Device) -> anyhow::Result<Loss<'a>> {
+fn loss<'a>(
+    loaded: &'a Loaded,
+    ablations: &[Ablation],
+    text: Option<&Path>,
+    device: &Device,
+) -> anyhow::Result<Loss<'a>> {
     if !ablations.is_empty() {
         let model = loaded.speaker()?;
-        let mut replacements = replacements(loaded, &model, ablations)?;
+        let mut replacements = replacements(loaded, &model, ablations, text)?;
         return Ok(Box::new(move |batch| model.loss(batch, &mut replacements)));
     }
     let mut engine: Box<dyn Engine> = if device.is_cpu() {

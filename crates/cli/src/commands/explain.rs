@@ -69,15 +69,19 @@ const TOPICS: [Topic; 10] = [
     Topic { name: "flash", summary: "exact attention without a T×T matrix", page: flash::page },
 ];
 
+/// Whose claims they are.
+const SOURCES: &str = "The document: \"Attention is a lookup table you learn\" (lookup, scale, cost, cache, block), or \"Transformers\n\
+                       Deep Dive: Attention\" by the Anacodic Team (the others).";
+
 pub(crate) fn run(args: &Explain) -> anyhow::Result<()> {
     let Some(wanted) = &args.topic else {
         return output::text(&list());
     };
-    let Some(topic) = TOPICS.iter().find(|topic| topic.name == wanted) else {
+    let Some(topic) = TOPICS.iter().find(|topic| topic.name.eq_ignore_ascii_case(wanted)) else {
         let known: Vec<&str> = TOPICS.iter().map(|topic| topic.name).collect();
         return Err(usage(format!("there is no topic {wanted}; the topics are: {}", known.join(", "))));
     };
-    output::text(&(topic.page)()?)
+    output::text(&format!("{}\n{SOURCES}\n", (topic.page)()?))
 }
 
 fn list() -> String {

@@ -1,9 +1,11 @@
 //! `softdict heads`: where each head looks, what the model loses without it, and what it is therefore called.
 
+mod page;
+
 use crate::args::Heads;
 use crate::checkpoint::{self, Loaded};
 use crate::progress::Passes;
-use crate::windows::{scored_tokens, together, windows};
+use crate::windows::{predicted_windows, scored_tokens, together, windows};
 use crate::{machine, output};
 use anyhow::bail;
 use candle_core::Device;
@@ -12,6 +14,7 @@ use softdict_inspect::scores::{Ranges, format_table};
 use softdict_inspect::survey::{Blocks, survey};
 use softdict_model::{ModelConfig, ParameterTable, Parameters, Transformer};
 use softdict_tokenizer::TokenFile;
+use std::num::NonZeroUsize;
 
 /// Windows of text that the scores are means over: enough that another choice moves them in the third decimal.
 const WINDOWS: usize = 32;
@@ -57,11 +60,14 @@ pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
             format!("costs over {tokens} tokens of it, loss {loss:.4} with all heads")
         },
     );
-    output::text(&format!(
-        "scores over {} windows of {text_tokens} tokens of {name} and over {BLOCKS} random blocks; {costs}\n{}",
-        windows.len(),
-        format_table(&found.heads, ranges)
-    ))
+    let measured = format!(
+        "scores over {} windows of {text_tokens} tokens of {name} and over {BLOCKS} random blocks; {costs}",
+        windows.len()
+    );
+    if let Some(path) = &args.html {
+        return page::write(path, measured, found.heads, &model, &loaded, &windows);
+    }
+    output::text(&format!("{measured}\n{}", format_table(&found.heads, ranges)))
 }
 
 /// Tokens of a block, which is repeated once and must fit in the context.
@@ -83,7 +89,11 @@ fn untrained(config: &ModelConfig, device: &Device) -> anyhow::Result<Transforme
 }
 
 /// The windows that costs are measured on, as many to a pass as memory allows: `wanted` tokens, or what the time allows.
-fn batches(tokens: &TokenFile, config: &ModelConfig, wanted: Option<usize>) -> anyhow::Result<Vec<Batch>> {
+fn batches(
+    tokens: &TokenFile,
+    config: &ModelConfig,
+    wanted: Option<NonZeroUsize>,
+) -> anyhow::Result<Vec<Batch>> {
     let context = config.context();
     let allowed = || {
         // two replacements of every head, each from its layer on: half of the passes on average
@@ -91,8 +101,6 @@ fn batches(tokens: &TokenFile, config: &ModelConfig, wanted: Option<usize>) -> a
         let weights = ParameterTable::new(config).len() as f64;
         ((WORK / (passes * weights)) as usize).clamp(FEWEST * context, TOKENS.max(FEWEST * context))
     };
-    let count = wanted.unwrap_or_else(allowed).div_ceil(context);
-    let windows = windows(tokens, context, count)?;
-    let Some(time) = windows.first().map(Vec::len) else { return Ok(Vec::new()) };
-    Ok(together(&windows, time, config))
+    let count = wanted.map_or_else(allowed, NonZeroUsize::get).div_ceil(context);
+    Ok(together(&predicted_windows(tokens, context, count)?, config))
 }

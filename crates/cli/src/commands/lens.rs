@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if position > last {
         return Err(usage(format!("--position {position}: the prompt has tokens 0 to {last}")));
     }
-    let mut replacements = replacements(&loaded, &model, &args.ablate)?;
+    let mut replacements = replacements(&loaded, &model, &args.ablate, None)?;
     let lens = Lens::new(&model, &loaded.parameters, &ids, position, &mut replacements)?;
     let wanted =
         |flag, text: &Option<String>| text.as_deref().map(|text| one_token(flag, text, &loaded)).transpose();
@@ -124,12 +124,16 @@ impl Report {
             // writing to a String cannot fail
             let _ = writeln!(
                 text,
-                "after {blocks} blocks  {}  ({token}: {probability:.3}, rank {rank})",
+                "after {blocks} {}  {}  ({token}: {probability:.3}, rank {rank})",
+                if *blocks == 1 { "block " } else { "blocks" },
                 guesses.join("  ")
             );
         }
         let over = self.against.as_ref().map_or(String::new(), |against| format!(" over {against}"));
-        let _ = writeln!(text, "\nthe logit of {token}{over}, {logit:.4}, part by part");
+        let _ = writeln!(
+            text,
+            "\nthe logit of {token}{over}, {logit:.4}, by what each part adds to it directly, not through later parts (see patch)"
+        );
         for Share { part, share } in &self.shares {
             let _ = writeln!(text, "{share:>10.4}  {part}");
         }

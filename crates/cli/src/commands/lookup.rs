@@ -3,13 +3,12 @@
 use crate::args::Lookup as Args;
 use crate::checkpoint::{self, Loaded};
 use crate::prompt::{chosen, one_token, token_label};
-use crate::windows::{scored_tokens, windows};
+use crate::windows::{frequent, present, scored_tokens, windows};
 use crate::{machine, output, usage};
 use anyhow::bail;
 use serde::Serialize;
 use softdict_inspect::ablation::HeadId;
 use softdict_inspect::lookup::{Circuit, Composition, Found, Used, composition, used};
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Windows of the text that are read.
@@ -72,16 +71,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("{name}: fewer than two tokens, so no token can look back; give a longer text");
     }
     let top = args.top.get();
-    let shown = if args.token.is_empty() {
-        frequent(&windows, top)
-    } else {
-        args.token.iter().map(|text| one_token("--token", text, &loaded)).collect::<anyhow::Result<_>>()?
-    };
+    let asked: Vec<u32> =
+        args.token.iter().map(|text| one_token("--token", text, &loaded)).collect::<anyhow::Result<_>>()?;
+    let shown = if asked.is_empty() { frequent(&windows, top) } else { asked.clone() };
+    let present = present(&windows);
     let mut tables = Vec::new();
     for id in layers.iter().flat_map(|&layer| heads.iter().map(move |&head| HeadId { layer, head })) {
-        let circuit = Circuit::new(config, &loaded.parameters, id)?;
+        let circuit = Circuit::new(config, &loaded.parameters, id)?.among(&present);
         let (finds, promotes) = (circuit.keys(&shown, args.distance, top)?, circuit.promoted(&shown, top)?);
-        let lines = used(&model, &loaded.parameters, &windows, id, top)?;
+        let lines = used(&model, &loaded.parameters, &windows, id, &asked, top)?;
         tables.push(Tables {
             head: id,
             used: lines.iter().map(|used| line(used, &loaded)).collect::<anyhow::Result<_>>()?,
@@ -99,15 +97,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return output::text(&(serde_json::to_string_pretty(&tables)? + "\n"));
     }
     output::text(&lines(&tables, &name, windows.len(), args.distance))
-}
-
-/// The most frequent tokens of the windows.
-fn frequent(windows: &[Vec<u32>], top: usize) -> Vec<u32> {
-    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
-    windows.iter().flatten().for_each(|&id| *counts.entry(id).or_default() += 1);
-    let mut tokens: Vec<(u32, usize)> = counts.into_iter().collect();
-    tokens.sort_by_key(|&(id, count)| (std::cmp::Reverse(count), id));
-    tokens.into_iter().take(top).map(|(id, _)| id).collect()
 }
 
 fn line(used: &Used, loaded: &Loaded) -> anyhow::Result<Line> {
@@ -132,10 +121,11 @@ fn named(found: &[Found], loaded: &Loaded) -> anyhow::Result<Vec<Token>> {
 
 fn lines(tables: &[Tables], name: &str, windows: usize, distance: usize) -> String {
     let mut text = format!(
-        "as used: over {windows} windows of {name}, the pairs with the most attention: the share of the query token's\n\
-         attention, in how many of its rows, and the token that the head's output raises most there\n\
-         as written: from the weights and single tokens alone, the keys that a query finds {distance} before it (score), and\n\
-         the tokens that a key promotes (rise of the logit, the final norm's scale left out)\n"
+        "as used, over {windows} windows of {name}: which token looks at which, the share of its attention that this is, in\n\
+         how many of its rows, and the token that the head's output then raises most; what a token gives to itself is left out\n\
+         as written, from the weights and single tokens alone: which keys a token finds when it stands {distance} after them\n\
+         (score before the softmax), and which tokens it promotes when it is found (rise of the logit, final norm's scale left\n\
+         out); answers are tokens of this text\n"
     );
     for Tables { head, used, written } in tables {
         // writing to a String cannot fail
@@ -177,7 +167,7 @@ fn compositions(args: &Args, loaded: &Loaded) -> anyhow::Result<()> {
         "how much of what a head writes a later head reads through its queries, keys and values (0 to 1, weights alone)\n\
          \x20from     to  queries   keys  values\n",
     );
-    for Composition { from, to, query, key, value } in found.iter().take(4 * args.top.get()) {
+    for Composition { from, to, query, key, value } in found.iter().take(args.top.get().saturating_mul(4)) {
         // writing to a String cannot fail
         let _ = writeln!(
             text,
@@ -187,14 +177,4 @@ fn compositions(args: &Args, loaded: &Loaded) -> anyhow::Result<()> {
         );
     }
     output::text(&text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frequent_tokens_come_first_and_ties_by_their_ids() {
-        assert_eq!(frequent(&[vec![5, 2, 2], vec![3, 5, 1]], 3), [2, 5, 1]);
-    }
 }

@@ -9,6 +9,9 @@ use serde::Serialize;
 use softdict_inspect::patch::{Prompts, Restored, likeliest, patch};
 use std::fmt::Write as _;
 
+/// Shares below this are not listed.
+const LEAST: f64 = 0.005;
+
 /// What is printed; the names of the JSON object.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -72,7 +75,8 @@ impl Report {
         let Self { token, against, restored, .. } = self;
         let mut text = format!(
             "logit of {token} over {against}: {:.3} on the clean prompt, {:.3} on the corrupt one\n\
-             what one activation of the clean prompt brings back of that, put into the corrupt one:\n",
+             what one activation of the clean prompt brings back of that, put into the corrupt one, directly and through what comes\n\
+             after it: so shares overlap, and may exceed 100 %\n",
             restored.clean, restored.corrupt
         );
         self.push(&mut text, top, "residual stream before block", by_layer(&restored.residual));
@@ -99,7 +103,8 @@ impl Report {
             .collect();
         all.sort_by(|a, b| b.2.abs().total_cmp(&a.2.abs()));
         text.push('\n');
-        for (name, position, share) in all.into_iter().take(top) {
+        for (name, position, share) in all.into_iter().take(top).filter(|(_, _, share)| share.abs() >= LEAST)
+        {
             let (clean, corrupt) = (&self.clean_tokens[position], &self.corrupt_tokens[position]);
             let token = if clean == corrupt { clean.clone() } else { format!("{clean} for {corrupt}") };
             // writing to a String cannot fail

@@ -32,6 +32,7 @@ pub struct Circuit<'a> {
     config: &'a ModelConfig,
     parameters: &'a Parameters,
     id: HeadId,
+    candidates: Vec<u32>,
 }
 
 /// Which of a head's three inputs.
@@ -53,12 +54,18 @@ impl<'a> Circuit<'a> {
                 return Err(InspectError::NoSuch { what, number, count });
             }
         }
-        Ok(Self { config, parameters, id })
+        Ok(Self { config, parameters, id, candidates: (0..config.vocab_size as u32).collect() })
+    }
+
+    /// The same with these tokens as the only answers: those that a text has, for what a model never saw means nothing.
+    #[must_use]
+    pub fn among(self, candidates: &[u32]) -> Self {
+        Self { candidates: candidates.to_vec(), ..self }
     }
 
     /// For each query token, the `top` key tokens with the highest scores, `distance` tokens before it.
     ///
-    /// Keys of the whole vocabulary are compared, `CHUNK` at a time.
+    /// Keys of all candidates are compared, `CHUNK` at a time.
     ///
     /// # Errors
     /// When a token is outside the vocabulary, or the distance beyond the context.
@@ -68,18 +75,17 @@ impl<'a> Circuit<'a> {
         self.turn(&mut q, distance)?;
         let scale = self.config.score_scale();
         let mut best = vec![Vec::new(); queries.len()];
-        for first in (0..self.config.vocab_size).step_by(CHUNK) {
-            let tokens: Vec<u32> =
-                (first..(first + CHUNK).min(self.config.vocab_size)).map(|t| t as u32).collect();
-            let mut k = self.inputs(Input::Key, &tokens)?;
+        for tokens in self.candidates.chunks(CHUNK) {
+            let mut k = self.inputs(Input::Key, tokens)?;
             self.turn(&mut k, 0)?;
             let mut scores = vec![0.0; queries.len() * tokens.len()];
             let product = Size { inputs: size, outputs: tokens.len() };
             linear::forward(product, Precision::F32, &q, &k, None, None, &mut scores);
             for (best, scores) in best.iter_mut().zip(scores.chunks_exact(tokens.len())) {
-                keep_best(best, &tokens, scores, scale, top);
+                keep_best(best, tokens, scores, scale, top);
             }
         }
+        finite(best.iter().flatten())?;
         Ok(best)
     }
 
@@ -122,15 +128,18 @@ impl<'a> Circuit<'a> {
             Err(_) => self.parameters.get("embedding.weight")?,
         };
         let mut best = Vec::new();
-        for first in (0..config.vocab_size).step_by(CHUNK) {
-            let tokens: Vec<u32> =
-                (first..(first + CHUNK).min(config.vocab_size)).map(|t| t as u32).collect();
-            let rows = &head[first * config.width()..(first + tokens.len()) * config.width()];
+        for tokens in self.candidates.chunks(CHUNK) {
+            let mut rows = Vec::with_capacity(tokens.len() * config.width());
+            for &token in tokens {
+                let first = token as usize * config.width();
+                rows.extend_from_slice(&head[first..first + config.width()]);
+            }
             let mut logits = vec![0.0; tokens.len()];
             let product = Size { inputs: config.width(), outputs: tokens.len() };
-            linear::forward(product, Precision::F32, &write, rows, None, None, &mut logits);
-            keep_best(&mut best, &tokens, &logits, 1.0, top);
+            linear::forward(product, Precision::F32, &write, &rows, None, None, &mut logits);
+            keep_best(&mut best, tokens, &logits, 1.0, top);
         }
+        finite(best.iter())?;
         Ok(best)
     }
 
@@ -204,6 +213,16 @@ impl<'a> Circuit<'a> {
     }
 }
 
+/// # Errors
+/// When a score is no finite number.
+fn finite<'f>(mut found: impl Iterator<Item = &'f Found>) -> Result<()> {
+    if found.all(|found| found.score.is_finite()) {
+        Ok(())
+    } else {
+        Err(InspectError::NotFinite { what: "scores" })
+    }
+}
+
 /// Merges a chunk's scores into the best so far, the highest first.
 fn keep_best(best: &mut Vec<Found>, tokens: &[u32], scores: &[f32], scale: f32, top: usize) {
     for (&token, &score) in tokens.iter().zip(scores) {
@@ -272,6 +291,8 @@ mod tests {
             assert!((score - scores[*token as usize]).abs() < 1e-4, "{token}: {score}");
         }
         assert_eq!(circuit.keys(&[query], distance, 2).unwrap()[0], found[..2]);
+        let some = Circuit::new(&config, &parameters, id).unwrap().among(&[found[3].token, found[1].token]);
+        assert_eq!(some.keys(&[query], distance, 5).unwrap()[0], [found[1], found[3]]);
         assert!(circuit.keys(&[13], 0, 2).is_err() && circuit.keys(&[1], 9, 2).is_err());
     }
 

@@ -6,7 +6,7 @@
 //! weights are folded in.
 
 use crate::ablation::HeadId;
-use crate::error::Result;
+use crate::error::{InspectError, Result};
 use serde::Serialize;
 use softdict_kernels::matmul::{Edge, View, matmul};
 use softdict_kernels::norm::NormKind;
@@ -95,6 +95,9 @@ pub fn composition(config: &ModelConfig, parameters: &Parameters) -> Result<Vec<
                 value: through(&to.value, &to.out, values),
             });
         }
+    }
+    if found.iter().any(|pair| !(pair.query + pair.key + pair.value).is_finite()) {
+        return Err(InspectError::NotFinite { what: "composition scores" });
     }
     Ok(found)
 }

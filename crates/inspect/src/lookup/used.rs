@@ -9,8 +9,8 @@ use serde::Serialize;
 use softdict_model::{Parameters, Site, Tap, Transformer};
 use std::collections::BTreeMap;
 
-/// Weights below this are not counted, so that pairs stay few on a large vocabulary.
-const LEAST: f32 = 0.01;
+/// What a row gives to one token in all, to be counted as found.
+const LEAST: f64 = 0.01;
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -55,7 +55,8 @@ struct Pair {
     finds: usize,
 }
 
-/// The `top` pairs of tokens with the most attention, over the windows of a text, the most first.
+/// The `top` pairs of tokens with the most attention, over the windows of a text, the most first; only of the query tokens
+/// `queries`, if there are any. What a row gives to itself is no lookup and does not count.
 ///
 /// # Errors
 /// When the head does not exist, or the model fails.
@@ -64,23 +65,27 @@ pub fn used(
     parameters: &Parameters,
     windows: &[Vec<u32>],
     id: HeadId,
+    queries: &[u32],
     top: usize,
 ) -> Result<Vec<Used>> {
-    let circuit = Circuit::new(model.config(), parameters, id)?;
+    let mut present: Vec<u32> = windows.iter().flatten().copied().collect();
+    present.sort_unstable();
+    present.dedup();
+    let circuit = Circuit::new(model.config(), parameters, id)?.among(&present);
     let mut pairs: BTreeMap<(u32, u32), Pair> = BTreeMap::new();
     let mut rows: BTreeMap<u32, usize> = BTreeMap::new();
     for window in windows {
         let (pattern, _) = look(model, window, id)?;
-        for (&query, weights) in window.iter().zip(pattern.chunks_exact(window.len())) {
-            *rows.entry(query).or_default() += 1;
-            let mut found: BTreeMap<u32, f64> = BTreeMap::new();
-            for (&key, &weight) in window.iter().zip(weights).filter(|(_, weight)| **weight >= LEAST) {
-                *found.entry(key).or_default() += f64::from(weight);
+        for (row, weights) in pattern.chunks_exact(window.len()).enumerate() {
+            let query = window[row];
+            if !queries.is_empty() && !queries.contains(&query) {
+                continue;
             }
-            for (key, attention) in found {
+            *rows.entry(query).or_default() += 1;
+            for (key, attention) in by_token(window, weights, row) {
                 let pair = pairs.entry((query, key)).or_default();
                 pair.attention += attention;
-                pair.finds += 1;
+                pair.finds += usize::from(attention >= LEAST);
             }
         }
     }
@@ -88,20 +93,19 @@ pub fn used(
     best.sort_by(|a, b| b.1.attention.total_cmp(&a.1.attention).then(a.0.cmp(&b.0)));
     best.truncate(top);
     // once more, for what the head said at the best ones
-    let mut said = vec![vec![0f32; model.config().head_size()]; best.len()];
+    let size = model.config().head_size();
+    let mut said = vec![vec![0f32; size]; best.len()];
     for window in windows {
         let (pattern, output) = look(model, window, id)?;
-        let size = model.config().head_size();
-        for (row, weights) in pattern.chunks_exact(window.len()).enumerate() {
+        let rows = pattern.chunks_exact(window.len()).zip(output.chunks_exact(size)).enumerate();
+        for (row, (weights, output)) in
+            rows.filter(|(row, _)| best.iter().any(|(pair, _)| pair.0 == window[*row]))
+        {
+            let found = by_token(window, weights, row);
             for (((query, key), pair), said) in best.iter().zip(&mut said) {
-                if window[row] != *query {
-                    continue;
-                }
-                let counted =
-                    window.iter().zip(weights).filter(|(own, weight)| *own == key && **weight >= LEAST);
-                let share = counted.map(|(_, weight)| weight).sum::<f32>() / pair.attention as f32;
-                for (total, value) in said.iter_mut().zip(&output[row * size..(row + 1) * size]) {
-                    *total += share * value;
+                if let (true, Some(attention)) = (window[row] == *query, found.get(key)) {
+                    let share = (attention / pair.attention) as f32;
+                    said.iter_mut().zip(output).for_each(|(total, value)| *total += share * value);
                 }
             }
         }
@@ -115,6 +119,17 @@ pub fn used(
             Ok(Used { query, key, rows, finds, attention: attention / rows.max(1) as f64, raises })
         })
         .collect()
+}
+
+/// What a row gives to each token in all, itself left out.
+fn by_token(window: &[u32], weights: &[f32], row: usize) -> BTreeMap<u32, f64> {
+    let mut found: BTreeMap<u32, f64> = BTreeMap::new();
+    for (key, &weight) in weights.iter().enumerate() {
+        if key != row && weight > 0.0 {
+            *found.entry(window[key]).or_default() += f64::from(weight);
+        }
+    }
+    found
 }
 
 /// One head's pattern `(T, T)` and output `(T, D)` on a window.
@@ -143,22 +158,43 @@ mod tests {
         let config = ModelConfig::new(&settings, 9).unwrap();
         let parameters = Parameters::zeros(&config);
         let model = Transformer::new(&config, &parameters, &Device::Cpu).unwrap();
-        // 2 sees 1 and itself, then 1, itself twice and 3
-        let table =
-            used(&model, &parameters, &[vec![1, 2, 3, 2]], HeadId { layer: 0, head: 1 }, 100).unwrap();
+        // 2 sees 1, then 1, the other 2 and 3; what a row gives to itself does not count
+        let id = HeadId { layer: 0, head: 1 };
+        let text = [vec![1, 2, 3, 2]];
+        let table = used(&model, &parameters, &text, id, &[], 100).unwrap();
         let line = |query, key| table.iter().find(|line| (line.query, line.key) == (query, key)).unwrap();
-        assert_eq!(table.len(), 7);
+        assert_eq!(table.len(), 5);
         assert_eq!((line(2, 1).rows, line(2, 1).finds), (2, 2));
         assert!((line(2, 1).attention - 0.375).abs() < 1e-6);
-        assert!((line(2, 2).attention - 0.5).abs() < 1e-6);
-        assert!((line(2, 3).attention - 0.25 / 2.0).abs() < 1e-6);
-        assert!((line(1, 1).attention - 1.0).abs() < 1e-6);
+        assert!((line(2, 2).attention - 0.125).abs() < 1e-6);
+        assert!((line(2, 3).attention - 0.125).abs() < 1e-6);
+        assert!((line(3, 1).attention - 1.0 / 3.0).abs() < 1e-6);
         // the most attention in all comes first
-        assert!((table[0].query, table[0].key) == (1, 1) || (table[0].query, table[0].key) == (2, 2));
-        assert_eq!(
-            used(&model, &parameters, &[vec![1, 2]], HeadId { layer: 0, head: 1 }, 1).unwrap().len(),
-            1
-        );
-        assert!(used(&model, &parameters, &[vec![1]], HeadId { layer: 1, head: 0 }, 1).is_err());
+        assert_eq!((table[0].query, table[0].key), (2, 1));
+        let of_three = used(&model, &parameters, &text, id, &[3], 100).unwrap();
+        assert!(of_three.len() == 2 && of_three.iter().all(|line| line.query == 3));
+        assert_eq!(used(&model, &parameters, &[vec![1, 2]], id, &[], 1).unwrap().len(), 1);
+        assert!(used(&model, &parameters, &[vec![1]], HeadId { layer: 1, head: 0 }, &[], 1).is_err());
+    }
+
+    #[test]
+    fn many_faint_weights_on_one_token_count_together() {
+        let settings = ModelSettings {
+            layers: 1,
+            heads: 1,
+            width: 8,
+            context: 400,
+            positions: Positions::None,
+            ..Default::default()
+        };
+        let config = ModelConfig::new(&settings, 9).unwrap();
+        let parameters = Parameters::zeros(&config);
+        let model = Transformer::new(&config, &parameters, &Device::Cpu).unwrap();
+        let mut window = vec![1; 399];
+        window.push(2);
+        let id = HeadId { layer: 0, head: 0 };
+        let line = &used(&model, &parameters, &[window], id, &[2], 1).unwrap()[0];
+        assert_eq!((line.key, line.finds), (1, 1));
+        assert!((line.attention - 399.0 / 400.0).abs() < 1e-4, "{line:?}");
     }
 }

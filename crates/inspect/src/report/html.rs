@@ -1,8 +1,6 @@
 //! Attention as one interactive page that works offline.
 //!
-//! Template, style and scripts live in `html/`; here they become one file, with the data between. Nothing the
-//! page does can leave it or be changed by a token: the content security policy allows the page's own style
-//! and script by their hashes and nothing else, tokens are data (JSON without markup) and are shown as text only.
+//! Template, style and scripts live in `html/`; [`super::page`] makes one file of them.
 //!
 //! Weights are stored in steps of 1/10,000, those below 1/1,000 not at all; the page says how much that drops.
 //! One map is, for each row, the number of weights kept, then pairs (keys skipped, weight·10,000), all as
@@ -10,27 +8,28 @@
 
 use std::io::{self, Write};
 
-use sha2::{Digest, Sha256};
-
 use super::colour::{DAY, MASKED, NIGHT, Rgb};
 use super::escape::{Base64, json_list, json_string, markup};
 use super::json::write_numbers;
+use super::page::Page;
 use crate::error::Result;
 use crate::labels::labels;
 use crate::maps::AttentionMaps;
 use crate::scores::{Pattern, positional};
 
-const PAGE: &str = include_str!("html/page.html");
-const STYLE: &[&str] = &[include_str!("html/page.css"), include_str!("html/parts.css")];
-const SCRIPT: &[&str] = &[
-    include_str!("html/data.js"),
-    include_str!("html/colour.js"),
-    include_str!("html/heads.js"),
-    include_str!("html/map.js"),
-    include_str!("html/tokens.js"),
-    include_str!("html/table.js"),
-    include_str!("html/main.js"),
-];
+const PAGE: Page = Page {
+    template: include_str!("html/page.html"),
+    style: &[include_str!("html/page.css"), include_str!("html/parts.css")],
+    script: &[
+        include_str!("html/data.js"),
+        include_str!("html/colour.js"),
+        include_str!("html/heads.js"),
+        include_str!("html/map.js"),
+        include_str!("html/tokens.js"),
+        include_str!("html/table.js"),
+        include_str!("html/main.js"),
+    ],
+};
 
 /// Steps of a stored weight.
 const UNIT: f32 = 10_000.0;
@@ -42,39 +41,16 @@ const FLOOR: f32 = 0.001;
 /// # Errors
 /// [`crate::InspectError::Write`] where `out` fails.
 pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
-    let (style, script) = (joined(STYLE), joined(SCRIPT));
-    let mut pieces = PAGE.split("{{");
-    out.write_all(pieces.next().unwrap_or_default().replace('\r', "").as_bytes())?;
-    for piece in pieces {
-        let (name, rest) = piece.split_once("}}").unwrap_or((piece, ""));
+    PAGE.write(out, |name, out| {
         match name {
             "title" => out.write_all(markup(&title(maps)).as_bytes())?,
             "summary" => out.write_all(markup(&summary(maps)).as_bytes())?,
             "dropped" => out.write_all(markup(&dropped(maps)).as_bytes())?,
-            "style" => out.write_all(style.as_bytes())?,
-            "script" => out.write_all(script.as_bytes())?,
-            "style_hash" => write_hash(&style, out)?,
-            "script_hash" => write_hash(&script, out)?,
             "data" => write_data(maps, out)?,
-            // a test holds the template to the names above
             _ => {}
         }
-        out.write_all(rest.replace('\r', "").as_bytes())?;
-    }
-    Ok(())
-}
-
-/// The parts as one text with plain line feeds: browsers hash what they parsed, and they parse CR LF as LF.
-fn joined(parts: &[&str]) -> String {
-    parts.concat().replace('\r', "")
-}
-
-/// Writes `sha256-…` as the content security policy wants it.
-fn write_hash(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    out.write_all(b"sha256-")?;
-    let mut encoder = Base64::new(out);
-    encoder.write_all(&Sha256::digest(text))?;
-    encoder.finish()
+        Ok(())
+    })
 }
 
 fn counted(count: usize, name: &str) -> String {
@@ -196,6 +172,7 @@ fn write_varint(mut value: usize, out: &mut dyn Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::page::tests::{check, data};
     use super::*;
     use crate::maps::MapParts;
     use crate::maps::tests::uniform;
@@ -206,34 +183,10 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    fn data(page: &str) -> serde_json::Value {
-        let (_, rest) = page.split_once("<script type=\"application/json\" id=\"report\">").unwrap();
-        serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
-    }
-
     #[test]
-    fn the_template_uses_known_names_only() {
+    fn the_page_is_whole() {
         let page = text(&uniform(&["a", "b"], 1, 1));
-        let known = ["title", "summary", "dropped", "style", "script", "style_hash", "script_hash", "data"];
-        let used: Vec<&str> =
-            PAGE.split("{{").skip(1).map(|piece| piece.split_once("}}").unwrap().0).collect();
-        assert!(known.iter().all(|name| used.contains(name)) && used.iter().all(|name| known.contains(name)));
-        assert!(!page.contains("{{") && !page.contains("}}<"));
-    }
-
-    #[test]
-    fn the_policy_names_the_hash_of_what_is_on_the_page() {
-        let page = text(&uniform(&["a", "b"], 1, 1));
-        for (open, close, directive) in
-            [("<style>", "</style>", "style-src"), ("<script>", "</script>", "script-src")]
-        {
-            let content = page.split_once(open).unwrap().1.split_once(close).unwrap().0;
-            let mut hash = Vec::new();
-            write_hash(content, &mut hash).unwrap();
-            let policy = format!("{directive} '{}'", String::from_utf8(hash).unwrap());
-            assert!(page.contains(&policy), "{policy}");
-        }
-        assert!(page.contains("default-src 'none'"));
+        check(PAGE.template, &["title", "summary", "dropped", "data"], &page);
     }
 
     #[test]

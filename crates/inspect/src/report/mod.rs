@@ -2,7 +2,7 @@
 //!
 //! [`write()`] picks the writer; [`Format`] is what the command line names; [`Format::size_estimate`] says in
 //! advance how large the file gets. For programs: [`json`], [`npy`], [`safetensors`], [`csv`]. For eyes:
-//! [`png`], [`svg`], [`html`], [`term`]. No report refers to anything outside itself.
+//! [`png`], [`svg`], [`html`], [`term`]; [`heads`] is a page of all heads over a text. No report refers to anything outside itself.
 
 use std::fmt;
 use std::io::Write;
@@ -16,9 +16,11 @@ mod colour;
 pub mod csv;
 mod escape;
 mod font;
+pub mod heads;
 pub mod html;
 pub mod json;
 pub mod npy;
+mod page;
 pub mod png;
 pub mod safetensors;
 pub mod svg;

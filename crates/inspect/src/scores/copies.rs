@@ -11,11 +11,15 @@ pub fn duplicate_in_text(pattern: &Pattern<'_>, ids: &[u32], query: usize) -> Op
     sum_over_copies(ids, query, |copy| pattern.at(query, copy))
 }
 
-/// How much the row `query` looks at what followed earlier copies of its token: Σ A[i, j + 1] over j < i − 1 with the same
-/// token, 0 to 1; nothing where there is no copy. The row itself is not counted where it follows its own copy.
+/// How much the row `query` looks at what followed earlier copies of its token and follows now again: Σ A[i, j + 1] over
+/// j < i − 1 with the same token and the same token after it, 0 to 1; nothing where there is no such copy.
+///
+/// Where the text does not repeat itself there is nothing to look up, so these rows do not count.
 pub fn induction_in_text(pattern: &Pattern<'_>, ids: &[u32], query: usize) -> Option<f64> {
-    let before = query.saturating_sub(1);
-    sum_over_copies(ids, query, |copy| if copy < before { pattern.at(query, copy + 1) } else { 0.0 })
+    let after = *ids.get(query + 1)?;
+    let copies = (0..query.saturating_sub(1)).filter(|&key| ids[key] == ids[query] && ids[key + 1] == after);
+    let found: Vec<f64> = copies.map(|copy| pattern.at(query, copy + 1)).collect();
+    (!found.is_empty()).then(|| found.iter().sum())
 }
 
 fn sum_over_copies(ids: &[u32], query: usize, value: impl Fn(usize) -> f64) -> Option<f64> {
@@ -42,11 +46,15 @@ mod tests {
     }
 
     #[test]
-    fn induction_looks_behind_the_copy_and_never_at_the_row_itself() {
-        let after = pointing(6, |query| [0, 1, 2, 1, 1, 2][query]);
-        let values: Vec<_> = (0..6).map(|query| induction_in_text(&pattern(&after), &IDS, query)).collect();
-        assert_eq!(values, [None, None, None, Some(1.0), Some(1.0), Some(1.0)]);
-        let itself = pointing(6, |query| query);
-        assert_eq!(induction_in_text(&pattern(&itself), &IDS, 4), Some(0.0));
+    fn induction_counts_where_the_text_repeats_itself() {
+        // 7 is followed by 8 twice, then by 7, then by 8 again
+        let ids = [7, 8, 9, 7, 8, 7, 7, 8];
+        let after = pointing(8, |query| [0, 1, 2, 1, 2, 1, 1, 7][query]);
+        let values: Vec<_> = (0..8).map(|query| induction_in_text(&pattern(&after), &ids, query)).collect();
+        assert_eq!(values, [None, None, None, Some(1.0), None, None, Some(1.0), None]);
+        // both earlier copies count, and the row itself never does
+        let mut both = vec![0.0; 64];
+        (both[6 * 8 + 1], both[6 * 8 + 4], both[6 * 8 + 6]) = (0.25, 0.5, 0.25);
+        assert_eq!(induction_in_text(&pattern(&both), &ids, 6), Some(0.75));
     }
 }

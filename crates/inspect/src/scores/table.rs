@@ -97,7 +97,7 @@ fn meanings(ranges: Ranges) -> String {
         ),
         (
             "ind-text",
-            "mean attention on what followed earlier copies, where the text has one, 0 to 1".to_owned(),
+            "mean attention on what followed an earlier copy, where it follows again, 0 to 1".to_owned(),
         ),
         ("first", format!("first token: mean A[i, 0], i = 1..{last}, 0 to 1")),
         ("self", format!("current token: mean A[i, i], i = 0..{last}, 0 to 1")),
@@ -106,7 +106,8 @@ fn meanings(ranges: Ranges) -> String {
         ("zeroed", "rise of the loss with the head's output replaced by zero, nats per token".to_owned()),
         (
             "meaned",
-            "the same with its mean over the text, and between what it lies (95 %, bootstrap)".to_owned(),
+            "the same with its mean over the text; 95 % of bootstrap resamples lie in the range after it"
+                .to_owned(),
         ),
         (
             "name",

@@ -87,8 +87,8 @@ impl FusedEngine {
         Self::with_precision(config, Precision::F32)
     }
 
-    /// An engine whose products with weights take their operands in `precision`; weights, sums, statistics,
-    /// attention and gradients stay f32.
+    /// An engine whose products, those of attention too, take their operands in `precision`; weights, sums, statistics and
+    /// gradients stay f32.
     ///
     /// # Errors
     /// As [`FusedEngine::new`].

@@ -94,7 +94,7 @@ pub(crate) fn product_rate(precision: Precision) -> f64 {
     SIDES.into_iter().map(rate).fold(0.0, f64::max)
 }
 
-fn read_rate() -> f64 {
+pub(crate) fn read_rate() -> f64 {
     let mut values = memory::zeros(READ);
     values.fill(1.0);
     let seconds = best(5, || {

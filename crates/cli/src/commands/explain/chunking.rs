@@ -31,7 +31,7 @@ fn lost(chunks: usize) -> candle_core::Result<[f32; 2]> {
     let rows = attention::pattern(options, &q, &k)?.reshape((TOKENS, TOKENS))?.to_vec2::<f32>()?;
     let outside = rows.iter().enumerate().map(|(row, weights)| {
         let own = row / size * size..(row / size + 1) * size;
-        1.0 - weights[own].iter().sum::<f32>()
+        (1.0 - weights[own].iter().sum::<f32>()).max(0.0)
     });
     let outside = outside.sum::<f32>() / TOKENS as f32;
     let split = |x: &Tensor| x.reshape((chunks, 1, size, SIZE));

@@ -69,7 +69,11 @@ pub(super) fn page() -> anyhow::Result<String> {
         let (attention, linear) =
             (cost.attention_flops(tokens) as f64 / 1e9, tokens as f64 * cost.linear_flops() as f64 / 1e9);
         let (compared, share) = (comparisons(tokens), 100.0 * attention / (attention + linear));
-        writeln!(text, "  {tokens:>8} {compared:>15.0}  {attention:>12.4}  {linear:>15.2}  {share:>15.2} %")?;
+        writeln!(
+            text,
+            "  {tokens:>8} {:>15}  {attention:>12.4}  {linear:>15.2}  {share:>15.2} %",
+            crate::output::grouped(compared as u64)
+        )?;
     }
     let [attention, total] = growth(&cost);
     let mut figures: Vec<Figure> = LENGTHS

@@ -1,0 +1,88 @@
+//! The page of `softdict heads --html`.
+
+use crate::checkpoint::Loaded;
+use crate::output::{bytes, notice};
+use crate::prompt::token_label;
+use crate::windows::{frequent, present};
+use crate::written::write_file;
+use anyhow::Context;
+use softdict_inspect::ablation::HeadId;
+use softdict_inspect::lookup::{Circuit, Found, used};
+use softdict_inspect::passages::passages;
+use softdict_inspect::report::heads::{self, HeadEntry, HeadsPage, UsedLine, WrittenLine};
+use softdict_inspect::survey::HeadReport;
+use softdict_model::Transformer;
+use std::path::Path;
+
+/// Passages, and lines of each dictionary.
+const EACH: usize = 5;
+/// Tokens that a line of the weights' dictionary names.
+const NAMED: usize = 4;
+
+/// Writes the page of all heads.
+///
+/// # Errors
+/// When the file cannot be written, or the model fails.
+pub(super) fn write(
+    path: &Path,
+    summary: String,
+    reports: Vec<HeadReport>,
+    model: &Transformer,
+    loaded: &Loaded,
+    windows: &[Vec<u32>],
+) -> anyhow::Result<()> {
+    let config = &loaded.spoken;
+    let labels =
+        |ids: &[u32]| ids.iter().map(|&id| token_label(id, loaded)).collect::<anyhow::Result<Vec<_>>>();
+    let (shown, present) = (frequent(windows, EACH), present(windows));
+    let mut entries = Vec::with_capacity(reports.len());
+    for (report, passages) in reports.into_iter().zip(passages(model, windows, EACH)?) {
+        let id = HeadId { layer: report.scores.layer, head: report.scores.head };
+        let circuit = Circuit::new(config, &loaded.parameters, id)?.among(&present);
+        let (finds, promotes) = (circuit.keys(&shown, 1, NAMED)?, circuit.promoted(&shown, NAMED)?);
+        let named = |found: &[Found]| {
+            let named = found.iter().map(|found| Ok((token_label(found.token, loaded)?, found.score)));
+            named.collect::<anyhow::Result<Vec<(String, f32)>>>()
+        };
+        let lines = shown.iter().zip(finds.iter().zip(&promotes));
+        let written = lines.map(|(&token, (finds, promotes))| {
+            Ok(WrittenLine {
+                token: token_label(token, loaded)?,
+                finds: named(finds)?,
+                promotes: named(promotes)?,
+            })
+        });
+        let lines = used(model, &loaded.parameters, windows, id, &[], EACH)?;
+        let lines = lines.iter().map(|line| {
+            Ok(UsedLine {
+                query: token_label(line.query, loaded)?,
+                key: token_label(line.key, loaded)?,
+                rows: line.rows,
+                finds: line.finds,
+                attention: line.attention,
+                raises: token_label(line.raises.token, loaded)?,
+            })
+        });
+        entries.push(HeadEntry {
+            report,
+            used: lines.collect::<anyhow::Result<_>>()?,
+            written: written.collect::<anyhow::Result<_>>()?,
+            passages,
+        });
+    }
+    let page = HeadsPage {
+        title: format!("What {} heads of {} layers learned to look up", entries.len(), config.layers()),
+        summary,
+        note: "A score says where a head looks; only what the model loses without it says whether it uses what it finds. \
+               Intervals are bootstraps over windows (95 %). A name needs a score of 0.5 or more, 0.25 above an untrained \
+               head, and a loss."
+            .into(),
+        windows: windows.iter().map(|window| labels(window)).collect::<anyhow::Result<_>>()?,
+        heads: entries,
+    };
+    write_file(path, &mut |out| Ok(heads::write(&page, out)?))
+        .with_context(|| format!("--html {}", path.display()))?;
+    let size = std::fs::metadata(path).map_or(0, |data| data.len());
+    notice(format!("{}: {}", path.display(), bytes(size)));
+    Ok(())
+}
