@@ -8,7 +8,7 @@ use softdict_tokenizer::TokenFile;
 use std::collections::BTreeMap;
 
 /// Rows and logits of a pass, at most.
-const ROWS: usize = 4096;
+const ROWS: usize = 1024;
 const LOGITS: usize = 1 << 24;
 
 /// The validation split, or the text that was given.

@@ -6,7 +6,7 @@ use crate::ablation::{Ablation, Batch, HeadId, HeadMeans, Replacement, Replaceme
 use crate::error::{InspectError, Result};
 use candle_core::Tensor;
 use serde::Serialize;
-use softdict_kernels::cross_entropy;
+use softdict_kernels::{cross_entropy, parallel};
 use softdict_model::{ModelError, Site, Tap, Transformer};
 use softdict_random::{Purpose, Stream};
 
@@ -127,17 +127,16 @@ pub fn window_losses(logits: &Tensor, batch: &Batch) -> Result<Vec<f64>> {
         logits.flatten_all().and_then(|logits| logits.to_vec1()).map_err(ModelError::from)?;
     let classes = values.len() / batch.ids.len();
     let windows = values.chunks_exact(batch.time * classes).zip(batch.targets.chunks_exact(batch.time));
-    windows
-        .map(|(logits, targets)| {
-            let total = cross_entropy::forward(logits, classes, targets)
-                .map_err(|error| ModelError::from(candle_core::Error::from(error)))?;
-            if total.is_finite() {
-                Ok(total / batch.time as f64)
-            } else {
-                Err(InspectError::NotFinite { what: "losses" })
-            }
-        })
-        .collect()
+    let losses = parallel::map(windows, |(logits, targets)| cross_entropy::forward(logits, classes, targets));
+    let each = losses.into_iter().map(|total| {
+        let total = total.map_err(|error| ModelError::from(candle_core::Error::from(error)))?;
+        if total.is_finite() {
+            Ok(total / batch.time as f64)
+        } else {
+            Err(InspectError::NotFinite { what: "losses" })
+        }
+    });
+    each.collect()
 }
 
 #[cfg(test)]

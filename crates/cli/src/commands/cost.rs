@@ -14,8 +14,10 @@ use softdict_tokenizer::{TextFile, Tokenizer};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// The share of the products' peak that products of a step's shapes reach.
+/// The share of the products' peak that a step's products with weights reach, and attention, which forms its scores twice and
+/// an exponential for each.
 const SHARE_OF_PEAK: f64 = 0.93;
+const ATTENTIONS_SHARE: f64 = 0.6;
 /// Bytes that the passes between the products move, for each number of the residual stream in each layer, and for each
 /// parameter.
 const BYTES_A_NUMBER: f64 = 160.0;
@@ -155,6 +157,7 @@ fn report(config: &ModelConfig, batch: usize, lengths: &[usize], documents: Opti
     });
     let (gflops, memory) = (product_gflops(), memory_rate());
     let numbers = (batch * context * config.layers() * config.width()) as f64;
+    let attention = (3 * batch as u64).saturating_mul(cost.attention_flops(context));
     let moved = BYTES_A_NUMBER * numbers + BYTES_A_PARAMETER * cost.parameters() as f64;
     let step = cost.training_flops(batch, context);
     Report {
@@ -177,7 +180,9 @@ fn report(config: &ModelConfig, batch: usize, lengths: &[usize], documents: Opti
         cache_bytes_per_token: cost.cache_bytes(1),
         product_gflops: gflops,
         memory_gb_per_second: memory,
-        predicted_seconds_per_step: step as f64 / (SHARE_OF_PEAK * gflops * 1e9) + moved / (memory * 1e9),
+        predicted_seconds_per_step: (step - attention) as f64 / (SHARE_OF_PEAK * gflops * 1e9)
+            + attention as f64 / (ATTENTIONS_SHARE * gflops * 1e9)
+            + moved / (memory * 1e9),
         lengths: lengths.collect(),
         documents: documents.filter(|documents| !documents.is_empty()).map(|documents| {
             let tokens: usize = documents.iter().sum();
