@@ -206,3 +206,28 @@ fn the_cost_of_a_run_is_that_of_its_own_settings() {
     lab.write("blank.txt", "\n \n");
     lab.softdict(&["cost", "run", "blank.txt"]).fails(1).says(&["blank.txt", "no document"]);
 }
+
+#[test]
+fn a_run_keeps_its_heads_scores_and_its_history_is_drawn() {
+    let lab = Lab::trained(&["model.layers=2", "model.context=32", "train.heads_every=5"]);
+    let kept = lab.events("run", "heads");
+    let steps = lab.events("run", "step").last().unwrap()["step"].as_u64().unwrap();
+    assert_eq!(kept.first().unwrap()["step"], 0);
+    assert_eq!(kept.last().unwrap()["step"].as_u64(), Some(steps));
+    for event in &kept {
+        let heads = event["heads"].as_array().unwrap();
+        assert_eq!(heads.len(), 4);
+        assert!(heads.iter().all(|head| (0.0..=1.0).contains(&number(&head["previous_token"]))));
+    }
+    // the scores of the last step are those of the last checkpoint's patterns
+    assert_ne!(kept.first().unwrap()["heads"], kept.last().unwrap()["heads"]);
+    for (file, wanted) in [("h.svg", "<svg xmlns="), ("h.html", "<!doctype html>")] {
+        lab.softdict(&["history", "run", "--out", file]).ok().says(&[file]);
+        let text = lab.read_text(file);
+        assert!(text.starts_with(wanted), "{text:.100}");
+        // training and validation loss, learning rate, and seven scores of four heads
+        assert_eq!(text.matches("<path class=\"line\"").count(), 3 + 7 * 4);
+    }
+    lab.softdict(&["history", "run", "--out", "h.doc"]).fails(2).says(&["h.doc", ".svg"]);
+    lab.softdict(&["history", "none", "--out", "h.svg"]).fails(1).says(&["metrics.jsonl"]);
+}

@@ -64,7 +64,7 @@ impl Observer for Watch {
                     bar.finish_and_clear();
                 }
             }
-            Event::Start { .. } | Event::Resume { .. } | Event::Checkpoint { .. } => {}
+            Event::Start { .. } | Event::Resume { .. } | Event::Heads { .. } | Event::Checkpoint { .. } => {}
         }
         Ok(())
     }

@@ -25,6 +25,12 @@ pub enum TrainError {
         /// Why not, and what to do.
         reason: &'static str,
     },
+    /// The heads could not be scored.
+    #[error("the heads could not be scored (train.heads_every)")]
+    Probe {
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// There are too few tokens for one window.
     #[error(
         "{text}: {found} tokens to train on, {needed} are needed (model.context = {context}, plus one to predict); give a longer text or a smaller --set model.context"

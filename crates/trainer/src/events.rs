@@ -58,6 +58,13 @@ pub enum Event {
         /// Whether it is the lowest so far.
         best: bool,
     },
+    /// The heads were scored.
+    Heads {
+        /// Updates made so far.
+        step: u64,
+        /// What the run's probe says of each head: objects with `layer`, `head` and the scores by name.
+        heads: serde_json::Value,
+    },
     /// A checkpoint was written.
     Checkpoint {
         /// Updates made so far.
@@ -107,6 +114,7 @@ impl Event {
             Self::Resume { step, .. }
             | Self::Step { step, .. }
             | Self::Eval { step, .. }
+            | Self::Heads { step, .. }
             | Self::Checkpoint { step, .. }
             | Self::End { step, .. } => *step,
         }

@@ -30,4 +30,4 @@ pub use optimizer::Optimizer;
 pub use schedule::{Schedule, learning_rate};
 pub use settings::{Dtype, Sampling, TrainSettings};
 pub use state::State;
-pub use trainer::{Job, Outcome, Trainer};
+pub use trainer::{Job, Outcome, Probe, Trainer};

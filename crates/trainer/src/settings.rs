@@ -68,6 +68,8 @@ pub struct TrainSettings {
     pub eval_every: u64,
     /// Validation tokens of an evaluation; absent means all.
     pub eval_tokens: Option<usize>,
+    /// Updates between scores of all heads in `metrics.jsonl`; absent means none.
+    pub heads_every: Option<u64>,
     /// Updates between checkpoints; absent means `eval_every`.
     pub checkpoint_every: Option<u64>,
     /// Checkpoints kept besides the best one, newest first; 0 means all.
@@ -101,6 +103,7 @@ impl Default for TrainSettings {
             grad_clip: 1.0,
             eval_every: 250,
             eval_tokens: None,
+            heads_every: None,
             checkpoint_every: None,
             keep_checkpoints: 2,
             log_every: 10,
@@ -139,6 +142,7 @@ impl TrainSettings {
             ("train.eval_every", self.eval_every),
             ("train.checkpoint_every", self.checkpoint_every()),
             ("train.log_every", self.log_every),
+            ("train.heads_every", self.heads_every.unwrap_or(1)),
             ("train.patience", self.patience.unwrap_or(1)),
             ("train.eval_tokens", self.eval_tokens.unwrap_or(1) as u64),
         ] {
@@ -209,8 +213,16 @@ impl TrainSettings {
 
     /// The settings that may differ when a run is resumed: how long, and what is written when.
     pub fn free_to_change(key: &str) -> bool {
-        ["steps", "eval_every", "checkpoint_every", "keep_checkpoints", "log_every", "patience"]
-            .contains(&key)
+        [
+            "steps",
+            "eval_every",
+            "checkpoint_every",
+            "keep_checkpoints",
+            "log_every",
+            "heads_every",
+            "patience",
+        ]
+        .contains(&key)
     }
 }
 

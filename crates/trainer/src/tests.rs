@@ -24,7 +24,7 @@ impl Record {
             Event::Step { step, loss, learning_rate, grad_norm, tokens, .. } => {
                 Some(Event::Step { step, loss, learning_rate, grad_norm, tokens, tokens_per_second: 0.0 })
             }
-            eval @ Event::Eval { .. } => Some(eval),
+            told @ (Event::Eval { .. } | Event::Heads { .. }) => Some(told),
             _ => None,
         };
         self.0.iter().filter_map(untimed).collect()
@@ -51,6 +51,14 @@ fn dropout_config() -> ModelConfig {
     ModelConfig::new(&settings, 64).unwrap()
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "what a probe returns")]
+/// Something that the weights decide and that differs from step to step.
+fn first_weights(
+    parameters: &Parameters,
+) -> std::result::Result<serde_json::Value, Box<dyn std::error::Error + Send + Sync>> {
+    Ok(serde_json::json!(parameters.values()[..3]))
+}
+
 struct World {
     _data: tempfile::TempDir,
     dataset: Dataset,
@@ -74,6 +82,7 @@ impl World {
             text_name: "a test",
             tokenizer: self.tokenizer.to_json(),
             device: &Device::Cpu,
+            probe: &first_weights,
         }
     }
 
@@ -124,7 +133,7 @@ fn twenty_steps_equal_ten_and_a_resume_to_the_last_bit() {
 
 #[test]
 fn a_run_that_was_stopped_goes_on_as_if_it_had_not_been() {
-    let (config, settings) = (dropout_config(), settings(14));
+    let (config, settings) = (dropout_config(), TrainSettings { heads_every: Some(7), ..settings(14) });
     let whole = World::new();
     let (straight, _) = whole.train(&config, &settings);
     let stopped = World::new();
@@ -272,4 +281,27 @@ fn bidirectional_attention_is_not_trained_to_predict_what_it_sees() {
     let config = ModelConfig::new(&settings_, 64).unwrap();
     let error = World::new().train(&config, &settings(2)).1.unwrap_err().to_string();
     assert!(error.contains("model.causal = false"), "{error}");
+}
+
+#[test]
+fn heads_are_scored_before_the_first_step_whenever_they_are_due_and_at_the_end() {
+    let (config, world) = (small_config(), World::new());
+    let (record, _) = world.train(&config, &TrainSettings { heads_every: Some(4), ..settings(10) });
+    let scored = record.0.iter().filter_map(|event| match event {
+        Event::Heads { step, heads } => Some((*step, heads.clone())),
+        _ => None,
+    });
+    let (steps, heads): (Vec<u64>, Vec<serde_json::Value>) = scored.unzip();
+    assert_eq!(steps, [0, 4, 8, 10]);
+    assert!(heads.windows(2).all(|pair| pair[0] != pair[1]), "{heads:?}");
+    let (record, _) = World::new().train(&config, &settings(3));
+    assert!(!record.0.iter().any(|event| matches!(event, Event::Heads { .. })));
+    let failing =
+        |_: &Parameters| -> std::result::Result<serde_json::Value, Box<dyn std::error::Error + Send + Sync>> {
+            Err("no heads".into())
+        };
+    let (world, settings) = (World::new(), TrainSettings { heads_every: Some(1), ..settings(3) });
+    let job = Job { probe: &failing, ..world.job(&config, &settings) };
+    let error = Trainer::start(job, None).unwrap().run(&mut Record::default(), &|| false).unwrap_err();
+    assert!(error.to_string().contains("train.heads_every"), "{error}");
 }

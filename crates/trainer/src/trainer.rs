@@ -35,7 +35,13 @@ pub struct Job<'a> {
     pub tokenizer: &'a [u8],
     /// Where the model is computed.
     pub device: &'a Device,
+    /// Scores the heads for `train.heads_every`.
+    pub probe: &'a Probe<'a>,
 }
+
+/// What is measured of the weights while they are trained.
+pub type Probe<'a> = dyn Fn(&Parameters) -> std::result::Result<serde_json::Value, Box<dyn std::error::Error + Send + Sync>>
+    + 'a;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -200,6 +206,9 @@ impl<'a> Trainer<'a> {
             observer.event(event)
         };
         tell(&self.first_event())?;
+        if self.state.step == 0 {
+            self.score_heads(&mut tell)?;
+        }
         let reason = loop {
             if self.evaluation_is_due() {
                 self.evaluate(&mut tell)?;
@@ -214,6 +223,8 @@ impl<'a> Trainer<'a> {
                 break EndReason::Stopped;
             }
             self.update(&mut tell)?;
+            // before the checkpoint, so that who resumes from it finds this step's scores told
+            self.score_heads(&mut tell)?;
             // written before it is evaluated, so that a failing evaluation loses nothing
             if self.state.step.is_multiple_of(self.job.settings.checkpoint_every()) || self.is_last() {
                 self.save(&mut tell)?;
@@ -235,6 +246,16 @@ impl<'a> Trainer<'a> {
         }
         let parameters = self.parameters.table().len();
         Event::Start { settings: self.job.record.clone(), parameters, device, threads }
+    }
+
+    /// Tells the heads' scores, where they are due.
+    fn score_heads(&self, tell: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
+        let step = self.state.step;
+        if self.job.settings.heads_every.is_some_and(|every| step.is_multiple_of(every) || self.is_last()) {
+            let heads = (self.job.probe)(&self.parameters).map_err(|source| TrainError::Probe { source })?;
+            tell(&Event::Heads { step, heads })?;
+        }
+        Ok(())
     }
 
     fn is_last(&self) -> bool {

@@ -155,6 +155,15 @@ pub(crate) struct Patch {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct History {
+    /// A run's folder
+    pub(crate) run: PathBuf,
+    /// Write here, a drawing (.svg) or a page (.html)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Explain {
     /// What to explain; without it, the list of topics
     pub(crate) topic: Option<String>,

@@ -11,9 +11,9 @@ use anyhow::bail;
 use candle_core::Device;
 use softdict_inspect::ablation::Batch;
 use softdict_inspect::scores::{Ranges, format_table};
-use softdict_inspect::survey::{Blocks, survey};
+use softdict_inspect::survey::{Blocks, head_rows, survey};
 use softdict_model::{ModelConfig, ParameterTable, Parameters, Transformer};
-use softdict_tokenizer::TokenFile;
+use softdict_tokenizer::{Dataset, TokenFile};
 use std::num::NonZeroUsize;
 
 /// Windows of text that the scores are means over: enough that another choice moves them in the third decimal.
@@ -29,6 +29,29 @@ const TOKENS: usize = 100_000;
 const WORK: f64 = 4e12;
 /// Windows that the costs are measured on at least: fewer make no interval.
 const FEWEST: usize = 16;
+
+/// Windows of text, and random blocks, that scores during training are means over: a moment's work.
+const PROBED: usize = 8;
+
+/// The scores of all heads of a model in training, as a list of objects.
+///
+/// # Errors
+/// When the model fails, or the text has fewer than two tokens.
+pub(crate) fn probe(
+    config: &ModelConfig,
+    dataset: &Dataset,
+    device: &Device,
+    parameters: &Parameters,
+) -> anyhow::Result<serde_json::Value> {
+    let tokens = if dataset.val.len() > 1 { &dataset.val } else { &dataset.train };
+    let (context, vocab) = (config.context(), config.vocab_size);
+    let model = Transformer::new(config, parameters, device)?;
+    let blocks = Blocks { tokens: (context / 2).min(vocab).clamp(1, BLOCK), count: PROBED, seed: SEED };
+    let rows = head_rows(&model, &windows(tokens, context, PROBED)?, blocks)?;
+    let scores = rows.iter().enumerate();
+    let scores = scores.map(|(index, rows)| rows.scores(index / config.heads, index % config.heads));
+    Ok(serde_json::to_value(scores.collect::<Result<Vec<_>, _>>()?)?)
+}
 
 pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
     let device = machine::prepare(&args.machine)?;

@@ -8,6 +8,7 @@ pub(crate) mod cost;
 pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod heads;
+pub(crate) mod history;
 pub(crate) mod lens;
 pub(crate) mod lookup;
 pub(crate) mod patch;

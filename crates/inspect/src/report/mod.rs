@@ -17,6 +17,7 @@ pub mod csv;
 mod escape;
 mod font;
 pub mod heads;
+pub mod history;
 pub mod html;
 pub mod json;
 pub mod npy;

@@ -85,7 +85,7 @@ pub(crate) fn product_rate(precision: Precision) -> f64 {
     let rate = |side: usize| {
         let (a, b) = (vec![0.5; side * side], vec![0.25; side * side]);
         let mut out = vec![0.0; side * side];
-        let seconds = best(8, || {
+        let seconds = best(20, || {
             let (a, b) = (View::new(&a, side, side), View::new(&b, side, side));
             parallel::enter(|| matmul(&mut out, Edge { precision, ..Edge::default() }, a, b));
         });

@@ -12,6 +12,7 @@ use candle_core::Device;
 use prepare::{Prepared, Start};
 use signals::Signals;
 use softdict_checkpoint::Which;
+use softdict_model::Parameters;
 use softdict_sampler::SampleOptions;
 use softdict_tokenizer::{Dataset, Tokenizer};
 use softdict_trainer::{EndReason, Job, Outcome, Trainer};
@@ -32,6 +33,9 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
         prepare::started(args, &run, &device)?
     };
     let Prepared { settings, config, tokenizer, dataset, text_name, start } = &prepared;
+    let probe = |parameters: &Parameters| {
+        super::heads::probe(config, dataset, &device, parameters).map_err(anyhow::Error::into_boxed_dyn_error)
+    };
     let job = Job {
         run: &run,
         config,
@@ -41,6 +45,7 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
         text_name,
         tokenizer: tokenizer.to_json(),
         device: &device,
+        probe: &probe,
     };
     let mut plan = Plan { settings, config, dataset, device: &device, done: 0 };
     let mut trainer = match start {
