@@ -231,3 +231,39 @@ fn a_run_keeps_its_heads_scores_and_its_history_is_drawn() {
     lab.softdict(&["history", "run", "--out", "h.doc"]).fails(2).says(&["h.doc", ".svg"]);
     lab.softdict(&["history", "none", "--out", "h.svg"]).fails(1).says(&["metrics.jsonl"]);
 }
+
+#[test]
+fn two_checkpoints_of_a_run_differ_where_it_learned() {
+    let lab = Lab::trained(&[
+        "model.layers=2",
+        "model.context=32",
+        "train.checkpoint_every=10",
+        "train.keep_checkpoints=0",
+    ]);
+    let folders: Vec<String> = std::fs::read_dir(lab.path("run"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("step-"))
+        .collect();
+    let (first, last) = (folders.iter().min().unwrap(), folders.iter().max().unwrap());
+    let (first, last) = (format!("run/{first}"), format!("run/{last}"));
+    let found = json(&lab, &["diff", &first, &last, "--prompt", "the cat"]);
+    let moved: Vec<f64> =
+        found["heads"].as_array().unwrap().iter().map(|head| number(&head["moved"])).collect();
+    assert!(moved.len() == 4 && moved[0] > 0.0 && moved.is_sorted_by(|a, b| a >= b), "{moved:?}");
+    let lens = |folder: &str| json(&lab, &["lens", folder, "--prompt", "the cat", "--top", "30"]);
+    let (before, prediction) = (lens(&first), &found["predictions"][0]);
+    let guesses = before["depths"][2]["top"].as_array().unwrap();
+    let same = guesses.iter().find(|guess| guess["token"] == prediction["token"]).unwrap();
+    near(number(&same["probability"]), number(&prediction["before"]), 1e-5);
+    let same = json(&lab, &["diff", &last, &last, "--prompt", "the cat"]);
+    near(number(&same["heads"][0]["moved"]), 0.0, 1e-9);
+    assert!(
+        lab.softdict(&["diff", &first, &last, "--prompt", "the cat"])
+            .ok()
+            .text()
+            .contains("attention that moved")
+    );
+    lab.train("other", &["model.layers=1"]).ok();
+    lab.softdict(&["diff", "run", "other", "--prompt", "the cat"]).fails(1).says(&["layers"]);
+}

@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         Command::Attention(args) => commands::attention::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Heads(args) => commands::heads::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Lookup(args) => commands::lookup::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Diff(args) => commands::diff::run(&args).map(|()| ExitCode::SUCCESS),
         Command::History(args) => commands::history::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Lens(args) => commands::lens::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Patch(args) => commands::patch::run(&args).map(|()| ExitCode::SUCCESS),

@@ -25,6 +25,7 @@
 
 pub mod ablation;
 mod capture;
+pub mod difference;
 pub mod effect;
 mod error;
 pub mod labels;

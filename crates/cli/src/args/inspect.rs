@@ -155,6 +155,28 @@ pub(crate) struct Patch {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// A run or checkpoint folder
+    pub(crate) before: PathBuf,
+    /// Another one of the same shape and tokenizer
+    pub(crate) after: PathBuf,
+    /// The text to read
+    #[arg(long, allow_hyphen_values = true)]
+    pub(crate) prompt: String,
+    /// Tokens and heads shown
+    #[arg(long, value_name = "K", default_value = "8")]
+    pub(crate) top: std::num::NonZeroUsize,
+    /// Which checkpoint of a run
+    #[arg(long, value_name = "last|best", default_value = "best")]
+    pub(crate) which: Which,
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct History {
     /// A run's folder
     pub(crate) run: PathBuf,

@@ -3,7 +3,7 @@
 mod inspect;
 
 use clap::{Args, Parser, Subcommand};
-pub(crate) use inspect::{Attention, Explain, Heads, History, Lens, Lookup, Patch};
+pub(crate) use inspect::{Attention, Diff, Explain, Heads, History, Lens, Lookup, Patch};
 use softdict_inspect::ablation::Ablation;
 use std::path::PathBuf;
 
@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Lens(Lens),
     /// Which activations carry the difference between two prompts
     Patch(Patch),
+    /// What changed between two checkpoints on a prompt
+    Diff(Diff),
     /// Draw a run's loss, learning rate and heads over its steps
     History(History),
     /// The ideas behind it, computed

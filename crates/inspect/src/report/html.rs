@@ -1,6 +1,6 @@
 //! Attention as one interactive page that works offline.
 //!
-//! Template, style and scripts live in `html/`; [`super::page`] makes one file of them.
+//! Template, style and scripts live in `html/`; `page.rs` makes one file of them.
 //!
 //! Weights are stored in steps of 1/10,000, those below 1/1,000 not at all; the page says how much that drops.
 //! One map is, for each row, the number of weights kept, then pairs (keys skipped, weight·10,000), all as
