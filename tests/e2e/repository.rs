@@ -196,3 +196,23 @@ fn the_formats_that_the_readme_names_are_those_there_are() {
     assert_eq!(formats.len(), 8);
     assert!(formats.iter().all(|format| error.contains(format) && help.text().contains(format)), "{error}");
 }
+
+#[test]
+fn the_committed_checkpoint_shows_what_it_learned_of_the_tales() {
+    let found = softdict(&["tales", TALES_TINY, "--lines", "60", "--json"]).ok().json();
+    let share =
+        |kind: &str| found[kind]["right"].as_f64().unwrap() / found[kind]["questions"].as_f64().unwrap();
+    assert!(share("dictionaries") > 0.9, "{}", found["dictionaries"]);
+    assert!(share("pronouns") > 0.95, "{}", found["pronouns"]);
+    let (entry, others) =
+        (found["dictionaries"]["entry"].as_f64().unwrap(), found["dictionaries"]["others"].as_f64().unwrap());
+    assert!(entry > 0.5 && others < 0.25, "{}", found["dictionaries"]);
+    let rows = found["table"]["rows"].as_array().unwrap();
+    let right = rows.iter().filter(|row| row["right"] == true).count();
+    assert!(rows.len() == 4 && right >= 3, "{rows:?}");
+    assert!(found["carriers"][0]["share"].as_f64().unwrap() > 0.2);
+    let text = softdict(&["tales", TALES_TINY, "--lines", "5"]).ok();
+    assert!(text.text().contains("DICTIONARIES") && text.text().contains("What carries the choice"));
+    let lab = Lab::trained(&[]);
+    lab.softdict(&["tales", "run"]).fails(1).says(&["tales"]);
+}

@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => commands::explain::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Tokenizer(args) => commands::tokenizer::run(args.action).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => commands::bench::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Tales(args) => commands::tales::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Cost(args) => commands::cost::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Corpus(args) => commands::corpus::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => commands::completions::run(&args).map(|()| ExitCode::SUCCESS),

@@ -1,6 +1,6 @@
 //! The training loop: data, schedule, optimizer, evaluation, exact state.
 //!
-//! Read `trainer` first: it is the loop. What it calls is one file each: `data` (which windows), `schedule` (the
+//! Read `trainer` first: it is the loop. What it is given is in `job`, and what it calls is one file each: `data` (which windows), `schedule` (the
 //! learning rate, a pure function of the step), `optimizer` (`AdamW` over flat buffers), `evaluate` (the loss over
 //! a whole split), `state` (what resume needs) and `events` (what is written and told).
 //!
@@ -12,6 +12,7 @@ mod data;
 mod error;
 mod evaluate;
 mod events;
+mod job;
 mod optimizer;
 mod schedule;
 mod settings;
@@ -26,8 +27,9 @@ pub use data::Cursor;
 pub use error::{Result, TrainError};
 pub use evaluate::{Evaluation, evaluate};
 pub use events::{Best, EndReason, Event, MetricsFile, Observer};
+pub use job::{Job, Outcome, Probe};
 pub use optimizer::Optimizer;
 pub use schedule::{Schedule, learning_rate};
 pub use settings::{Dtype, Sampling, TrainSettings};
 pub use state::State;
-pub use trainer::{Job, Outcome, Probe, Trainer};
+pub use trainer::Trainer;

@@ -3,58 +3,18 @@
 use crate::data::Cursor;
 use crate::error::{Result, TrainError};
 use crate::evaluate::{Evaluation, evaluate};
-use crate::events::{Best, EndReason, Event, MetricsFile, Observer};
+use crate::events::{EndReason, Event, MetricsFile, Observer};
+use crate::job::{Job, Outcome};
 use crate::optimizer::Optimizer;
 use crate::schedule::learning_rate;
-use crate::settings::{Dtype, TrainSettings};
+use crate::settings::Dtype;
 use crate::state::State;
-use candle_core::Device;
 use softdict_checkpoint::{Contents, Progress, TrainerState};
 use softdict_kernels::adamw::global_norm;
 use softdict_kernels::{memory, parallel};
-use softdict_model::{Batch, ComposedEngine, DropoutPass, Engine, FusedEngine, ModelConfig, Parameters};
-use softdict_tokenizer::Dataset;
+use softdict_model::{Batch, ComposedEngine, DropoutPass, Engine, FusedEngine, Parameters};
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// What is trained, on what, and where it goes.
-pub struct Job<'a> {
-    /// The run's folder.
-    pub run: &'a Path,
-    /// The shape of the model.
-    pub config: &'a ModelConfig,
-    /// How it is trained.
-    pub settings: &'a TrainSettings,
-    /// All effective settings, for the first line of `metrics.jsonl`.
-    pub record: serde_json::Value,
-    /// The text as token ids.
-    pub dataset: &'a Dataset,
-    /// What messages call the text.
-    pub text_name: &'a str,
-    /// The `tokenizer.json` that goes into every checkpoint.
-    pub tokenizer: &'a [u8],
-    /// Where the model is computed.
-    pub device: &'a Device,
-    /// Scores the heads for `train.heads_every`.
-    pub probe: &'a Probe<'a>,
-}
-
-/// What is measured of the weights while they are trained.
-pub type Probe<'a> = dyn Fn(&Parameters) -> std::result::Result<serde_json::Value, Box<dyn std::error::Error + Send + Sync>>
-    + 'a;
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Outcome {
-    /// Updates made.
-    pub step: u64,
-    /// Why it ended.
-    pub reason: EndReason,
-    /// The lowest validation loss.
-    pub best: Option<Best>,
-    /// The last evaluation.
-    pub last: Option<Evaluation>,
-}
 
 /// A model in training.
 pub struct Trainer<'a> {

@@ -155,6 +155,23 @@ pub(crate) struct Patch {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Tales {
+    /// A run or checkpoint folder that was trained on the tales
+    pub(crate) checkpoint: PathBuf,
+    /// Lines of each kind
+    #[arg(long, value_name = "N", default_value = "200", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) lines: u32,
+    /// Which checkpoint of a run
+    #[arg(long, value_name = "last|best", default_value = "best")]
+    pub(crate) which: Which,
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Diff {
     /// A run or checkpoint folder
     pub(crate) before: PathBuf,

@@ -3,7 +3,7 @@
 mod inspect;
 
 use clap::{Args, Parser, Subcommand};
-pub(crate) use inspect::{Attention, Diff, Explain, Heads, History, Lens, Lookup, Patch};
+pub(crate) use inspect::{Attention, Diff, Explain, Heads, History, Lens, Lookup, Patch, Tales};
 use softdict_inspect::ablation::Ablation;
 use std::path::PathBuf;
 
@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Parameters, operations, memory and time of a model, and what length does to them
     Cost(Cost),
+    /// What a model learned of the embedded tales, and which heads know it
+    Tales(Tales),
     /// Print the embedded tales
     Corpus(Corpus),
     /// Print a completion script for a shell

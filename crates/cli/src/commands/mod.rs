@@ -14,5 +14,6 @@ pub(crate) mod lens;
 pub(crate) mod lookup;
 pub(crate) mod patch;
 pub(crate) mod sample;
+pub(crate) mod tales;
 pub(crate) mod tokenizer;
 pub(crate) mod train;

@@ -1,0 +1,315 @@
+//! `softdict tales`: what a model learned of the tales, as the documents show it, but by trained heads.
+
+use crate::args::Tales as Args;
+use crate::checkpoint::{self, Loaded};
+use crate::{machine, output};
+use anyhow::{Context, bail};
+use candle_core::IndexOp;
+use serde::Serialize;
+use softdict_corpus::{Answer, Class, Line, Part, Tale, line_at};
+use softdict_inspect::ablation::HeadId;
+use softdict_inspect::capture;
+use softdict_inspect::patch::{Prompts, Restored, patch};
+use softdict_model::{NoTap, Transformer};
+use std::fmt::Write as _;
+use std::ops::Range;
+
+/// A seed that neither training nor evaluation draws from.
+const SEED: u64 = 99;
+/// Pairs of sentences that differ in the adjective alone, for patching.
+const PAIRS: u64 = 24;
+/// Parts that are named.
+const SHOWN: usize = 6;
+
+/// What is printed; the names of the JSON object.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Tables that training never showed.
+    dictionaries: Kind,
+    /// Of these, pairs that training never showed in any table.
+    held_out_dictionaries: Kind,
+    /// One table, and what the head looks at when each key is asked.
+    table: Table,
+    /// Sentences with a noun and an adjective that training never showed together.
+    pronouns: Kind,
+    /// What carries the choice of the referent, the most first.
+    carriers: Vec<Carrier>,
+}
+
+/// Lines of one kind.
+#[derive(Debug, Serialize)]
+struct Kind {
+    lines: u64,
+    questions: usize,
+    right: usize,
+    /// The head with the most attention from where the answer is predicted to the right entry, and how much that is.
+    head: HeadId,
+    entry: f64,
+    /// The same head's attention to all wrong entries.
+    others: f64,
+}
+
+impl Kind {
+    fn percent(&self) -> f64 {
+        100.0 * self.right as f64 / self.questions.max(1) as f64
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Table {
+    text: String,
+    values: Vec<String>,
+    rows: Vec<Asked>,
+}
+
+#[derive(Debug, Serialize)]
+struct Asked {
+    key: String,
+    /// On each value of the table.
+    attention: Vec<f32>,
+    answer: String,
+    right: bool,
+}
+
+/// A part of the model, where it acts, and what share of the answer its activation brings back.
+#[derive(Debug, Serialize)]
+struct Carrier {
+    part: String,
+    token: &'static str,
+    share: f64,
+}
+
+/// A line as ids, and where its words are.
+struct Read {
+    ids: Vec<u32>,
+    answers: Vec<Places>,
+}
+
+/// Token places of an answer's words.
+struct Places {
+    word: usize,
+    entry: usize,
+    others: Vec<usize>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let device = machine::prepare(&args.machine)?;
+    let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
+    let model = loaded.speaker()?;
+    let count = u64::from(args.lines);
+    let dictionaries = measure(&loaded, &model, Tale::Dictionaries, Part::Training, count)?;
+    let report = Report {
+        table: table(&loaded, &model, dictionaries.head)?,
+        dictionaries,
+        held_out_dictionaries: measure(&loaded, &model, Tale::Dictionaries, Part::HeldOut, count)?,
+        pronouns: measure(&loaded, &model, Tale::Pronouns, Part::HeldOut, count)?,
+        carriers: carriers(&loaded, &model)?,
+    };
+    output::text(&if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.lines() })
+}
+
+/// Where the word at `range` is among the tokens of `text`: the token that ends where it ends.
+fn place(loaded: &Loaded, text: &str, range: &Range<usize>, ids: &[u32]) -> anyhow::Result<usize> {
+    let before = loaded.tokenizer.encode(text.get(..range.end).unwrap_or_default())?;
+    if before.is_empty() || !ids.starts_with(&before) {
+        bail!(
+            "{}: its tokens are not words of the tales, so their places cannot be told",
+            loaded.folder.display()
+        );
+    }
+    Ok(before.len() - 1)
+}
+
+fn read(loaded: &Loaded, line: &Line) -> anyhow::Result<Read> {
+    let reads = || format!("{} cannot read the tales", loaded.folder.display());
+    let ids = loaded.tokenizer.encode(&line.text).with_context(reads)?;
+    let context = loaded.spoken.context();
+    if ids.len() > context {
+        bail!("a line of the tales is {} tokens here, and the model sees {context} at once", ids.len());
+    }
+    let at = |range: &Range<usize>| place(loaded, &line.text, range, &ids);
+    let places = |answer: &Answer| -> anyhow::Result<Places> {
+        let others = answer.others.iter().map(at).collect::<anyhow::Result<_>>()?;
+        Ok(Places { word: at(&answer.word)?, entry: at(&answer.entry)?, others })
+    };
+    let answers = line.answers.iter().map(places).collect::<anyhow::Result<_>>()?;
+    Ok(Read { ids, answers })
+}
+
+/// The likeliest token after each of a line's.
+fn likeliest(model: &Transformer, ids: &[u32]) -> anyhow::Result<Vec<u32>> {
+    let logits = model.forward(ids, ids.len(), &mut NoTap)?;
+    Ok(logits.i(0)?.argmax(1)?.to_vec1()?)
+}
+
+fn all_heads(model: &Transformer) -> (Vec<usize>, Vec<usize>) {
+    let config = model.config();
+    ((0..config.layers()).collect(), (0..config.heads).collect())
+}
+
+fn measure(loaded: &Loaded, model: &Transformer, tale: Tale, part: Part, count: u64) -> anyhow::Result<Kind> {
+    let (layers, heads) = all_heads(model);
+    let mut sums = vec![[0.0f64; 2]; layers.len() * heads.len()];
+    let (mut questions, mut right) = (0, 0);
+    for index in 0..count {
+        let line = line_at(tale, part, SEED, index);
+        let Read { ids, answers } = read(loaded, &line)?;
+        let guesses = likeliest(model, &ids)?;
+        let patterns = capture(model, &ids, &layers, &heads, &mut NoTap)?;
+        // of held-out lines only the answers that training never showed
+        for (places, _) in
+            answers.iter().zip(&line.answers).filter(|(_, answer)| answer.held_out == (part == Part::HeldOut))
+        {
+            questions += 1;
+            right += usize::from(guesses[places.word - 1] == ids[places.word]);
+            for (sums, pattern) in sums.iter_mut().zip(patterns.chunks_exact(ids.len() * ids.len())) {
+                let row = &pattern[(places.word - 1) * ids.len()..places.word * ids.len()];
+                sums[0] += f64::from(row[places.entry]);
+                sums[1] += places.others.iter().map(|&other| f64::from(row[other])).sum::<f64>();
+            }
+        }
+    }
+    let best = (0..sums.len()).max_by(|&a, &b| sums[a][0].total_cmp(&sums[b][0])).unwrap_or(0);
+    let [entry, others] = sums[best].map(|sum| sum / questions.max(1) as f64);
+    let head = HeadId { layer: best / heads.len(), head: best % heads.len() };
+    Ok(Kind { lines: count, questions, right, head, entry, others })
+}
+
+/// The documents' table, made by a trained head: one table, asked for each of its keys.
+fn table(loaded: &Loaded, model: &Transformer, head: HeadId) -> anyhow::Result<Table> {
+    let line = line_at(Tale::Dictionaries, Part::Training, SEED, 0);
+    let (table, _) = line.text.split_once(" ;").context("a dictionary line has a table and questions")?;
+    let pairs: Vec<(&str, &str)> =
+        table.trim_start_matches("table ").split(" , ").filter_map(|pair| pair.split_once(' ')).collect();
+    let mut rows = Vec::new();
+    for (key, value) in &pairs {
+        let text = format!("{table} ; {key}");
+        let ids = loaded.tokenizer.encode(&text)?;
+        let last = ids.len() - 1;
+        let pattern = capture(model, &ids, &[head.layer], &[head.head], &mut NoTap)?;
+        let mut attention = Vec::new();
+        for (_, value) in &pairs {
+            let found = table.find(&format!(" {value}")).unwrap_or(0);
+            let at = place(loaded, &text, &(found..found + 1 + value.len()), &ids)?;
+            attention.push(pattern[last * ids.len() + at]);
+        }
+        let answer = loaded.tokenizer.token_text(likeliest(model, &ids)?[last])?;
+        let right = answer.trim() == *value;
+        rows.push(Asked { key: (*key).to_owned(), attention, answer: answer.trim().to_owned(), right });
+    }
+    let values = pairs.iter().map(|(_, value)| (*value).to_owned()).collect();
+    Ok(Table { text: format!("{table} ;"), values, rows })
+}
+
+/// What carries the choice: sentences that differ in the adjective alone, one activation of the one put into the other.
+fn carriers(loaded: &Loaded, model: &Transformer) -> anyhow::Result<Vec<Carrier>> {
+    let (layers, heads) = all_heads(model);
+    // at the adjective, between it and the last token, and at the last token
+    let mut sums = vec![[0.0f64; 3]; layers.len() * (heads.len() + 1)];
+    let mut pairs = 0;
+    for index in 0..PAIRS {
+        let line = line_at(Tale::Pronouns, Part::HeldOut, SEED, index);
+        let Some((clean, corrupt, answers, cue)) = pair(loaded, &line)? else { continue };
+        let prompts = Prompts { clean: &clean, corrupt: &corrupt, answer: answers[0], against: answers[1] };
+        let Restored { heads: of_heads, ffn, .. } = patch(model, prompts, &mut |_, _| ())?;
+        let last = clean.len() - 1;
+        for (layer, (of_heads, ffn)) in of_heads.iter().zip(&ffn).enumerate() {
+            for (nth, shares) in of_heads.iter().chain([ffn]).enumerate() {
+                let sums = &mut sums[layer * (heads.len() + 1) + nth];
+                sums[0] += shares[cue];
+                sums[1] += shares[cue + 1..last].iter().sum::<f64>();
+                sums[2] += shares[last];
+            }
+        }
+        pairs += 1;
+    }
+    let mut carriers = Vec::new();
+    for (index, sums) in sums.iter().enumerate() {
+        let (layer, nth) = (index / (heads.len() + 1), index % (heads.len() + 1));
+        let part = if nth < heads.len() { format!("head {layer}.{nth}") } else { format!("FFN {layer}") };
+        for (token, sum) in
+            ["at the adjective", "between", "where the noun is asked for"].into_iter().zip(sums)
+        {
+            carriers.push(Carrier { part: part.clone(), token, share: sum / f64::from(pairs.max(1)) });
+        }
+    }
+    carriers.sort_by(|a, b| b.share.abs().total_cmp(&a.share.abs()));
+    Ok(carriers)
+}
+
+/// The prompt of a sentence, the same with an adjective of another noun's class, the two answers, and the adjective's place.
+#[expect(clippy::type_complexity, reason = "four values of one pair, used once")]
+fn pair(loaded: &Loaded, line: &Line) -> anyhow::Result<Option<(Vec<u32>, Vec<u32>, [u32; 2], usize)>> {
+    let Some(answer) = line.answers.first() else { return Ok(None) };
+    let (Some(other), prompt) = (answer.others.first(), line.prompt(answer)) else { return Ok(None) };
+    let Some(class) = Class::of_noun(line.word(other)) else { return Ok(None) };
+    let Some(adjective) = class.adjectives().first() else { return Ok(None) };
+    let changed = format!("{}{adjective}{}", &prompt[..answer.cue.start], &prompt[answer.cue.end..]);
+    let (clean, corrupt) = (loaded.tokenizer.encode(prompt)?, loaded.tokenizer.encode(&changed)?);
+    let whole = read(loaded, line)?;
+    let (right, wrong) = (whole.ids[whole.answers[0].word], whole.ids[whole.answers[0].others[0]]);
+    let cue = place(loaded, &line.text, &answer.cue, &whole.ids)?;
+    Ok((clean.len() == corrupt.len()).then_some((clean, corrupt, [right, wrong], cue)))
+}
+
+impl Report {
+    fn lines(&self) -> String {
+        let mut text = String::new();
+        let Kind { lines, questions, head, entry, others, .. } = &self.dictionaries;
+        let held_out = &self.held_out_dictionaries;
+        // writing to a String cannot fail
+        let _ = writeln!(
+            text,
+            "DICTIONARIES: {questions} questions of {lines} tables that training never showed: {:.1} % right\n\
+             head {head} looks them up: {entry:.3} of its attention on the right entry, {others:.3} on all wrong ones\n\
+             {} questions about pairs that training never showed in any table: {:.1} % right{}\n\n  {}",
+            self.dictionaries.percent(),
+            held_out.questions,
+            held_out.percent(),
+            if held_out.percent() < self.dictionaries.percent() - 10.0 {
+                ": it has also learned\nwhich pairs never come, and holds that against the table"
+            } else {
+                ""
+            },
+            self.table.text
+        );
+        let _ = write!(text, "  asked     ");
+        for value in &self.table.values {
+            let _ = write!(text, "{value:>10}");
+        }
+        text.push_str("  answer\n");
+        for Asked { key, attention, answer, right } in &self.table.rows {
+            let _ = write!(text, "  {key:<10}");
+            for weight in attention {
+                let _ = write!(text, "{weight:>10.3}");
+            }
+            let _ = writeln!(text, "  {answer}{}", if *right { "" } else { " (wrong)" });
+        }
+        let Kind { lines, questions, head, entry, others, .. } = &self.pronouns;
+        let _ = writeln!(
+            text,
+            "\nPRONOUNS: {questions} of {lines} sentences, with a noun and an adjective that training never showed together: \
+             {:.1} % right\nof all heads, {head} has the most attention on the right noun where it is asked for: {entry:.3}, and \
+             {others:.3} on the wrong ones\n",
+            self.pronouns.percent()
+        );
+        text.push_str(
+            "What carries the choice: sentences that differ in the adjective alone, one activation of the one put into the other;\n\
+             mean share of the answer that this brings back, directly and through what comes after it\n",
+        );
+        for Carrier { part, token, share } in self.carriers.iter().take(SHOWN) {
+            let _ = writeln!(text, "  {:>6.1} %  {part} {token}", 100.0 * share);
+        }
+        let first = self.carriers.first().map_or(0.0, |carrier| carrier.share);
+        let _ = writeln!(
+            text,
+            "{}",
+            if first >= 0.9 {
+                "One part carries nearly all of it."
+            } else {
+                "No single part carries it all."
+            }
+        );
+        text
+    }
+}
