@@ -81,6 +81,14 @@ pub(crate) fn chosen(flag: &str, given: &[usize], count: usize) -> anyhow::Resul
     Ok(numbers)
 }
 
+/// Probabilities of the next token.
+pub(crate) fn softmax(logits: &[f32]) -> Vec<f64> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f64> = logits.iter().map(|logit| f64::from(logit - largest).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    weights.into_iter().map(|weight| weight / total).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,12 +1,14 @@
 //! Settings: defaults, then a file, then `--set`, each checked as it comes; unknown keys get the nearest name.
 
 use crate::usage;
+use anyhow::Context;
 use serde::de::{DeserializeOwned, Visitor};
 use serde::{Deserialize, Serialize};
 use softdict_model::{ModelConfig, ModelSettings};
 use softdict_sampler::SampleOptions;
 use softdict_tokenizer::Kind;
 use softdict_trainer::TrainSettings;
+use std::path::Path;
 use toml::{Table, Value};
 
 /// The `[data]` section.
@@ -115,6 +117,19 @@ impl Settings {
         self.train.check().map_err(|error| usage(error.to_string()))?;
         self.sample.validate().map_err(|error| usage(error.to_string()))?;
         self.tokenizer.kind.validate().map_err(|error| usage(error.to_string()))
+    }
+
+    /// The settings of the run that a checkpoint is part of; the defaults where it is part of none.
+    ///
+    /// # Errors
+    /// When the run's file cannot be read, or says something wrong.
+    pub(crate) fn of_run(run: Option<&Path>) -> anyhow::Result<Self> {
+        let Some(path) = run.map(|run| run.join("settings.toml")).filter(|path| path.is_file()) else {
+            return Ok(Self::default());
+        };
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(&path).with_context(|| name.clone())?;
+        Self::default().with(Some((&name, &text)), &[])
     }
 
     /// As the file that reproduces the run.

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (config, batch, documents) = if let Some(path) = &args.checkpoint {
         let loaded = checkpoint::open(path, args.which.into(), &Device::Cpu)?;
         let lengths = args.text.as_ref().map(|text| document_lengths(text, &loaded.tokenizer)).transpose()?;
-        (loaded.spoken.clone(), run_settings(loaded.run.as_deref())?.train.batch, lengths)
+        (loaded.spoken.clone(), Settings::of_run(loaded.run.as_deref())?.train.batch, lengths)
     } else {
         let settings = settings(args)?;
         let config =
@@ -93,16 +93,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let lengths: Vec<usize> = args.lengths.iter().map(|&length| length as usize).collect();
     let report = report(&config, batch, &lengths, documents.as_deref());
     output::text(&if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() })
-}
-
-/// The settings of the run that a checkpoint is part of, or the defaults.
-fn run_settings(run: Option<&Path>) -> anyhow::Result<Settings> {
-    let Some(path) = run.map(|run| run.join("settings.toml")).filter(|path| path.is_file()) else {
-        return Ok(Settings::default());
-    };
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(&path).with_context(|| name.clone())?;
-    Settings::default().with(Some((&name, &text)), &[])
 }
 
 fn settings(args: &Args) -> anyhow::Result<Settings> {

@@ -2,7 +2,7 @@
 
 use crate::args::Diff as Args;
 use crate::checkpoint;
-use crate::prompt::{token_label, whole_prompt};
+use crate::prompt::{softmax, token_label, whole_prompt};
 use crate::{machine, output};
 use anyhow::bail;
 use serde::Serialize;
@@ -60,13 +60,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         report.lines(args.top.get())
     })
-}
-
-fn softmax(logits: &[f32]) -> Vec<f64> {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights: Vec<f64> = logits.iter().map(|logit| f64::from(logit - largest).exp()).collect();
-    let total: f64 = weights.iter().sum();
-    weights.into_iter().map(|weight| weight / total).collect()
 }
 
 impl Report {

@@ -3,7 +3,7 @@
 use crate::ablate::replacements;
 use crate::args::Lens as Args;
 use crate::checkpoint::{self, Loaded};
-use crate::prompt::{one_token, token_label, whole_prompt};
+use crate::prompt::{one_token, softmax, token_label, whole_prompt};
 use crate::{machine, output, usage};
 use serde::Serialize;
 use softdict_inspect::lens::{Lens, Part};
@@ -99,18 +99,16 @@ fn ranked(logits: &[f32]) -> Vec<usize> {
 }
 
 fn depth(blocks: usize, logits: &[f32], token: u32, top: usize, loaded: &Loaded) -> anyhow::Result<Depth> {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weight = |token: usize| f64::from(logits[token] - largest).exp();
-    let total: f64 = (0..logits.len()).map(weight).sum();
+    let probabilities = softmax(logits);
     let order = ranked(logits);
     let guess = |&token: &usize| {
-        Ok(Guess { token: token_label(token as u32, loaded)?, probability: weight(token) / total })
+        Ok(Guess { token: token_label(token as u32, loaded)?, probability: probabilities[token] })
     };
     Ok(Depth {
         blocks,
         top: order.iter().take(top).map(guess).collect::<anyhow::Result<_>>()?,
         rank: order.iter().position(|&own| own == token as usize).map_or(0, |at| at + 1),
-        probability: weight(token as usize) / total,
+        probability: probabilities[token as usize],
     })
 }
 

@@ -73,14 +73,7 @@ pub(crate) fn default_start(tokenizer: &Tokenizer) -> anyhow::Result<Vec<u32>> {
 
 /// The run's `[sample]` settings under what the command line says.
 fn options(args: &Sample, run: Option<&Path>) -> anyhow::Result<SampleOptions> {
-    let mut options = match run.map(|run| run.join("settings.toml")).filter(|path| path.is_file()) {
-        Some(path) => {
-            let name = path.display().to_string();
-            let text = std::fs::read_to_string(&path).with_context(|| name.clone())?;
-            Settings::default().with(Some((&name, &text)), &[])?.sample
-        }
-        None => SampleOptions::default(),
-    };
+    let mut options = Settings::of_run(run)?.sample;
     if let Some(k) = args.top_k {
         let k = usize::try_from(k).map_err(|_| usage(format!("--top-k {k}: it must be 0 (off) or more")))?;
         options.top_k = NonZeroUsize::new(k);
