@@ -1,6 +1,6 @@
 //! Arguments of the commands that look inside a model.
 
-use super::{Machine, Which};
+use super::Source;
 use clap::Args;
 use softdict_inspect::ablation::Ablation;
 use std::path::PathBuf;
@@ -30,11 +30,8 @@ pub(crate) struct Attention {
     /// term, json, npy, safetensors, csv, png, svg or html [default: by the name of --out, else term]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<softdict_inspect::report::Format>,
-    /// Which checkpoint of a run
-    #[arg(long, value_name = "last|best", default_value = "best")]
-    pub(crate) which: Which,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) source: Source,
 }
 
 #[derive(Debug, Args)]
@@ -52,11 +49,8 @@ pub(crate) struct Heads {
     /// Write a page with every head's scores, dictionary and passages here, instead
     #[arg(long, value_name = "PATH", conflicts_with = "json")]
     pub(crate) html: Option<PathBuf>,
-    /// Which checkpoint of a run
-    #[arg(long, value_name = "last|best", default_value = "best")]
-    pub(crate) which: Which,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) source: Source,
 }
 
 #[derive(Debug, Args)]
@@ -83,14 +77,11 @@ pub(crate) struct Lookup {
     /// Which heads read what earlier ones wrote, instead
     #[arg(long, conflicts_with_all = ["text", "layer", "head", "token", "distance"])]
     pub(crate) composition: bool,
-    /// Which checkpoint of a run
-    #[arg(long, value_name = "last|best", default_value = "best")]
-    pub(crate) which: Which,
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) source: Source,
 }
 
 #[derive(Debug, Args)]
@@ -115,14 +106,11 @@ pub(crate) struct Lens {
     /// Take a head away first, as LAYER.HEAD: its output becomes zero, or its mean over the run's text; may be repeated
     #[arg(long, value_name = "L.H[=zero|mean]")]
     pub(crate) ablate: Vec<Ablation>,
-    /// Which checkpoint of a run
-    #[arg(long, value_name = "last|best", default_value = "best")]
-    pub(crate) which: Which,
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) source: Source,
 }
 
 #[derive(Debug, Args)]
@@ -144,14 +132,11 @@ pub(crate) struct Patch {
     /// Places shown of each kind
     #[arg(long, value_name = "K", default_value = "10")]
     pub(crate) top: std::num::NonZeroUsize,
-    /// Which checkpoint of a run
-    #[arg(long, value_name = "last|best", default_value = "best")]
-    pub(crate) which: Which,
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) source: Source,
 }
 
 #[derive(Debug, Args)]
@@ -161,14 +146,11 @@ pub(crate) struct Tales {
     /// Lines of each kind
     #[arg(long, value_name = "N", default_value = "200", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) lines: u32,
-    /// Which checkpoint of a run
-    #[arg(long, value_name = "last|best", default_value = "best")]
-    pub(crate) which: Which,
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) source: Source,
 }
 
 #[derive(Debug, Args)]
@@ -183,14 +165,11 @@ pub(crate) struct Diff {
     /// Tokens and heads shown
     #[arg(long, value_name = "K", default_value = "8")]
     pub(crate) top: std::num::NonZeroUsize,
-    /// Which checkpoint of a run
-    #[arg(long, value_name = "last|best", default_value = "best")]
-    pub(crate) which: Which,
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) source: Source,
 }
 
 #[derive(Debug, Args)]

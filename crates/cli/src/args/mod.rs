@@ -213,12 +213,19 @@ pub(crate) struct Sample {
     /// Compute every token anew from the whole text; the same result, slower
     #[arg(long)]
     pub(crate) no_cache: bool,
-    /// Which checkpoint of a run
-    #[arg(long, value_name = "last|best", default_value = "best")]
-    pub(crate) which: Which,
     /// One JSON object a sample
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) source: Source,
+}
+
+/// Which checkpoint is opened, and where it is computed.
+#[derive(Debug, Args)]
+pub(crate) struct Source {
+    /// Which checkpoint of a run
+    #[arg(long, value_name = "last|best", default_value = "best")]
+    pub(crate) which: Which,
     #[command(flatten)]
     pub(crate) machine: Machine,
 }
@@ -253,14 +260,11 @@ pub(crate) struct Eval {
     /// Sequences at once; changes the speed, not the result
     #[arg(long, value_name = "N", default_value = "16")]
     pub(crate) batch: std::num::NonZeroUsize,
-    /// Which checkpoint of a run
-    #[arg(long, value_name = "last|best", default_value = "best")]
-    pub(crate) which: Which,
     /// As one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) source: Source,
 }
 
 #[derive(Debug, Args)]

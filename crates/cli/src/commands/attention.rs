@@ -20,8 +20,8 @@ const TOO_LARGE: u64 = 200 << 20;
 
 pub(crate) fn run(args: &Attention) -> anyhow::Result<()> {
     let format = format(args)?;
-    let device = machine::prepare(&args.machine)?;
-    let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
+    let device = machine::prepare(&args.source.machine)?;
+    let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;
     let config = &loaded.spoken;
     let layers = chosen("--layer", &args.layer, config.layers())?;
     let heads = chosen("--head", &args.head, config.heads)?;

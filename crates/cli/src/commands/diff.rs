@@ -27,9 +27,9 @@ struct Prediction {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let device = machine::prepare(&args.machine)?;
-    let before = checkpoint::open(&args.before, args.which.into(), &device)?;
-    let after = checkpoint::open(&args.after, args.which.into(), &device)?;
+    let device = machine::prepare(&args.source.machine)?;
+    let before = checkpoint::open(&args.before, args.source.which.into(), &device)?;
+    let after = checkpoint::open(&args.after, args.source.which.into(), &device)?;
     if before.tokenizer.sha256() != after.tokenizer.sha256() {
         bail!(
             "{} and {} have different tokenizers, so their tokens cannot be compared",

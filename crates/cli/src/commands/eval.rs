@@ -27,8 +27,8 @@ struct Report {
 }
 
 pub(crate) fn run(args: &Eval) -> anyhow::Result<()> {
-    let device = machine::prepare(&args.machine)?;
-    let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
+    let device = machine::prepare(&args.source.machine)?;
+    let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;
     let config = &loaded.config;
     if !config.settings.causal {
         bail!(

@@ -54,8 +54,8 @@ pub(crate) fn probe(
 }
 
 pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
-    let device = machine::prepare(&args.machine)?;
-    let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
+    let device = machine::prepare(&args.source.machine)?;
+    let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;
     let model = loaded.speaker()?;
     let blocks = Blocks { tokens: block(&loaded)?, count: BLOCKS, seed: SEED };
     let corpus = loaded.corpus_or_tales(args.text.as_deref())?;

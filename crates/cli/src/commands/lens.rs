@@ -51,8 +51,8 @@ struct Share {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let device = machine::prepare(&args.machine)?;
-    let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
+    let device = machine::prepare(&args.source.machine)?;
+    let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;
     let model = loaded.speaker()?;
     let ids = whole_prompt("--prompt", &args.prompt, &loaded)?;
     let last = ids.len() - 1;

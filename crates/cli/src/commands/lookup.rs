@@ -49,8 +49,8 @@ struct Token {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let device = machine::prepare(&args.machine)?;
-    let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
+    let device = machine::prepare(&args.source.machine)?;
+    let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;
     if args.composition {
         return compositions(args, &loaded);
     }

@@ -26,8 +26,8 @@ struct Report {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let device = machine::prepare(&args.machine)?;
-    let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
+    let device = machine::prepare(&args.source.machine)?;
+    let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;
     let model = loaded.speaker()?;
     let clean = whole_prompt("--clean", &args.clean, &loaded)?;
     let corrupt = whole_prompt("--corrupt", &args.corrupt, &loaded)?;

@@ -22,9 +22,9 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 pub(crate) fn run(args: &Sample) -> anyhow::Result<()> {
-    let device = machine::prepare(&args.machine)?;
+    let device = machine::prepare(&args.source.machine)?;
     let given = prompt_bytes(args)?;
-    let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
+    let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;
     let options = options(args, loaded.run.as_deref())?;
     let seed = options.seed.unwrap_or_else(fresh_seed);
     // what is always the likeliest token depends on no seed

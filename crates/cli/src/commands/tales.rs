@@ -93,8 +93,8 @@ struct Places {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let device = machine::prepare(&args.machine)?;
-    let loaded = checkpoint::open(&args.checkpoint, args.which.into(), &device)?;
+    let device = machine::prepare(&args.source.machine)?;
+    let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;
     let model = loaded.speaker()?;
     let count = u64::from(args.lines);
     let dictionaries = measure(&loaded, &model, Tale::Dictionaries, Part::Training, count)?;
