@@ -10,6 +10,7 @@ mod configs;
 mod faults;
 mod formats;
 mod inspect;
+mod masked;
 mod overwrite;
 #[cfg(target_os = "linux")]
 mod pty;

@@ -22,7 +22,7 @@ pub(crate) struct Loaded {
     /// The shape of the model as it is in the folder.
     pub(crate) config: ModelConfig,
     /// The same without the rows that no token has, where the vocabulary was padded: what it draws always has a text,
-    /// and nothing else differs.
+    /// and nothing else differs. The row of the mask stays.
     pub(crate) spoken: ModelConfig,
     /// The weights as they are in the folder.
     pub(crate) parameters: Parameters,
@@ -63,6 +63,11 @@ impl Loaded {
         Ok(Box::new(CachedTransformer::new(self.speaker()?)))
     }
 
+    /// The id that stands for a hidden token in a bidirectional model: the first row that no token has.
+    pub(crate) fn mask(&self) -> Option<u32> {
+        mask(&self.config, self.tokenizer.vocab_size())
+    }
+
     /// The ids of `text`, or those that the run was trained and evaluated on.
     ///
     /// # Errors
@@ -88,7 +93,8 @@ impl Loaded {
         }
         let name = "lines of the embedded tales";
         notice(format!("{} is not part of a run: {name} stand in for its text", self.folder.display()));
-        let tales = softdict_corpus::generate(Tale::Tales, FRESH_LINES, FRESH_SEED);
+        let tale = if self.mask().is_some() { Tale::Cloze } else { Tale::Tales };
+        let tales = softdict_corpus::generate(tale, FRESH_LINES, FRESH_SEED);
         Corpus::of_text(&TextFile::from_bytes(name, tales)?, &self.tokenizer).with_context(|| {
             format!("{} has no text of its own, and cannot read the tales", self.folder.display())
         })
@@ -127,8 +133,14 @@ pub(crate) fn open(path: &Path, which: Which, device: &Device) -> anyhow::Result
     let chosen = chosen.map_or(String::new(), |which| format!(" ({})", which.name()));
     let at = manifest.map_or(String::new(), |manifest| standing(manifest.progress));
     notice(format!("checkpoint: {}{chosen}{at}, on {}", folder.display(), device_name(device)));
-    let spoken = ModelConfig { vocab_size: tokens, ..config.clone() };
+    let spoken = tokens + usize::from(mask(&config, tokens).is_some());
+    let spoken = ModelConfig { vocab_size: spoken, ..config.clone() };
     Ok(Loaded { config, spoken, parameters, tokenizer, folder, run, device: device.clone() })
+}
+
+/// The row after those of `tokens`, where a bidirectional model has one.
+pub(crate) fn mask(config: &ModelConfig, tokens: usize) -> Option<u32> {
+    (!config.settings.causal && config.vocab_size > tokens).then_some(tokens as u32)
 }
 
 /// How far a checkpoint was trained, and how good it was found.

@@ -55,9 +55,9 @@ impl Observer for Watch {
                 let train = train_loss
                     .map_or(String::new(), |loss| format!("  train {loss:.4} (mean since the last)"));
                 let mark = if *best { "  (best so far)" } else { "" };
-                self.say(&format!(
-                    "eval at step {step}{train}  val {val_loss:.4}  {val_bits_per_byte:.4} bits per byte{mark}"
-                ));
+                let bits =
+                    val_bits_per_byte.map_or(String::new(), |bits| format!("  {bits:.4} bits per byte"));
+                self.say(&format!("eval at step {step}{train}  val {val_loss:.4}{bits}{mark}"));
             }
             Event::End { .. } => {
                 if let Some(bar) = self.bar.take() {

@@ -5,17 +5,42 @@ use crate::output::grouped;
 use crate::usage;
 use anyhow::Context;
 use softdict_inspect::labels::label;
+use softdict_tokenizer::DetectedKind;
+
+/// How a hidden token is written, in prompts and in what is shown. In the prompts of models that hide none it is text.
+pub(crate) const MASK: &str = "[MASK]";
 
 /// The ids of a text given with `flag`.
 ///
 /// # Errors
 /// When it has no token, or one that the tokenizer does not know.
 pub(crate) fn prompt_ids(flag: &'static str, text: &str, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
-    let ids = loaded.tokenizer.encode(text).context(flag)?;
+    let ids = encode(text, loaded).context(flag)?;
     if ids.is_empty() {
         return Err(usage(format!("{flag}: the text has no token to look at")));
     }
     Ok(ids)
+}
+
+fn encode(text: &str, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
+    let Some(mask) = loaded.mask() else { return Ok(loaded.tokenizer.encode(text)?) };
+    let spaced = !matches!(loaded.tokenizer.kind(), DetectedKind::Char | DetectedKind::Byte);
+    let mut ids = Vec::new();
+    let mut pieces = text.split(MASK).peekable();
+    while let Some(piece) = pieces.next() {
+        let hides = pieces.peek().is_some();
+        // where words begin with their space, the hidden word has it too
+        let piece = if hides && spaced { piece.strip_suffix(' ').unwrap_or(piece) } else { piece };
+        ids.extend(loaded.tokenizer.encode(piece)?);
+        ids.extend(hides.then_some(mask));
+    }
+    Ok(ids)
+}
+
+/// Where a prompt asks: at its last hidden token, else after its last token.
+pub(crate) fn asked(ids: &[u32], loaded: &Loaded) -> usize {
+    let hidden = loaded.mask().and_then(|mask| ids.iter().rposition(|&id| id == mask));
+    hidden.unwrap_or(ids.len().saturating_sub(1))
 }
 
 /// As [`prompt_ids`], where all of them must fit in the context.
@@ -52,12 +77,23 @@ pub(crate) fn one_token(flag: &'static str, text: &str, loaded: &Loaded) -> anyh
     }
 }
 
+/// A token's text; that of a hidden one is [`MASK`].
+///
+/// # Errors
+/// When the tokenizer does not have it.
+pub(crate) fn token_text(id: u32, loaded: &Loaded) -> anyhow::Result<String> {
+    if loaded.mask() == Some(id) {
+        return Ok(MASK.to_owned());
+    }
+    Ok(loaded.tokenizer.token_text(id)?)
+}
+
 /// A token as a person should see it.
 ///
 /// # Errors
 /// When the tokenizer does not have it.
 pub(crate) fn token_label(id: u32, loaded: &Loaded) -> anyhow::Result<String> {
-    Ok(label(&loaded.tokenizer.token_text(id)?))
+    Ok(label(&token_text(id, loaded)?))
 }
 
 /// The numbers given with a flag, each once; all when none is given.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use softdict_model::{ModelConfig, ModelSettings};
 use softdict_sampler::SampleOptions;
 use softdict_tokenizer::Kind;
-use softdict_trainer::TrainSettings;
+use softdict_trainer::{Objective, TrainSettings};
 use std::path::Path;
 use toml::{Table, Value};
 
@@ -109,10 +109,19 @@ impl Settings {
             return Err(usage(format!("data.val_fraction = {fraction}: it must be at least 0 and below 1")));
         }
         ModelConfig::check(&self.model).map_err(|error| usage(error.to_string()))?;
-        if !self.model.causal {
-            return Err(usage(
-                "model.causal = false: every token would see the next one, which it is trained to predict; leave it true",
-            ));
+        match (self.train.objective, self.model.causal) {
+            (Objective::Next, false) => {
+                return Err(usage(
+                    "model.causal = false: every token would see the next one, which it is trained to predict; leave it \
+                     true, or hide what is to be predicted with train.objective = masked",
+                ));
+            }
+            (Objective::Masked, true) => {
+                return Err(usage(
+                    "train.objective = masked: a hidden token is told from both of its sides, which needs model.causal = false",
+                ));
+            }
+            _ => {}
         }
         self.train.check().map_err(|error| usage(error.to_string()))?;
         self.sample.validate().map_err(|error| usage(error.to_string()))?;

@@ -15,12 +15,19 @@
 //! story the animal did not cross the street because it was too dark , so the street stayed empty .
 //! ```
 //!
+//! For models that see both ways and fill in hidden words, a *referent* is the same sentence with the noun where `it`
+//! stood, so that the pronoun's own place asks:
+//!
+//! ```text
+//! story the animal did not cross the street because the street was too dark .
+//! ```
+//!
 //! Every word but a line's first (the marker `table` or `story`) follows one space, every mark is a word of its
 //! own, and all is lower-case ASCII: a byte-level BPE with enough merges makes each word one token, the same
 //! wherever it stands.
 //!
 //! # Held out
-//! One rule for both kinds: words at the same place of their two lists ([`KEYS`] and [`VALUES`], the nouns and
+//! One rule for all kinds: words at the same place of their two lists ([`KEYS`] and [`VALUES`], the nouns and
 //! the adjectives of a [`Class`]) never meet in the training text. So `paris france` and an `animal` that is
 //! `tired`, the source documents' own examples, test whether a model looks up or remembers. Lines of
 //! [`Part::HeldOut`] ask for at least one such pair each.

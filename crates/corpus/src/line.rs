@@ -12,7 +12,7 @@ pub struct Answer {
     pub word: Range<usize>,
     /// The same word where it must be looked up: the value in the table, the noun in the sentence.
     pub entry: Range<usize>,
-    /// The word that asks: the key after the table, or the pronoun `it`.
+    /// The word that asks: the key after the table, the pronoun `it`, or the place of the word itself.
     pub query: Range<usize>,
     /// The word that ties the query to the entry: the key in the table, or the adjective.
     pub cue: Range<usize>,

@@ -13,6 +13,7 @@ use crate::words::{Class, is_held_out, pick};
 const MARKER: &str = "story";
 const BECAUSE: &str = "because";
 const PRONOUN: &str = "it";
+const ARTICLE: &str = "the";
 const ASK: &str = ", so the";
 const END: &str = ".";
 
@@ -73,8 +74,15 @@ struct Noun {
     range: Range<usize>,
 }
 
-/// A line of the training text, or one whose noun and adjective are held out.
-pub(crate) fn line(stream: &mut Stream, held_out: bool) -> Line {
+/// What is told of a sentence before the pronoun's place.
+struct Told {
+    writer: Writer,
+    meant: Noun,
+    others: Vec<Range<usize>>,
+}
+
+/// The sentence up to `because`, and which of its nouns is meant.
+fn tell(stream: &mut Stream) -> Told {
     let mut writer = Writer::new(MARKER);
     writer.push_all(pick(stream, &OPENINGS));
     let orders = pick(stream, &SCENES);
@@ -93,6 +101,12 @@ pub(crate) fn line(stream: &mut Stream, held_out: bool) -> Line {
     let mut others: Vec<Range<usize>> = nouns.into_iter().map(|noun| noun.range).collect();
     others.sort_by_key(|range| range.start);
     writer.push(BECAUSE);
+    Told { writer, meant, others }
+}
+
+/// A line of the training text, or one whose noun and adjective are held out.
+pub(crate) fn line(stream: &mut Stream, held_out: bool) -> Line {
+    let Told { mut writer, meant, others } = tell(stream);
     let query = writer.push(PRONOUN);
     writer.push_all(pick(stream, &LINKS));
     let cue = writer.push(meant.class.adjectives()[adjective(stream, &meant, held_out)]);
@@ -101,6 +115,17 @@ pub(crate) fn line(stream: &mut Stream, held_out: bool) -> Line {
     writer.push_all(pick(stream, endings(meant.class)));
     writer.push(END);
     writer.finish(vec![Answer { word, entry: meant.range, query, cue, others, held_out }])
+}
+
+/// The same with the noun where the pronoun stood, as `because the animal was too hungry`: its own place asks.
+pub(crate) fn referent(stream: &mut Stream, held_out: bool) -> Line {
+    let Told { mut writer, meant, others } = tell(stream);
+    writer.push(ARTICLE);
+    let word = writer.push(meant.class.nouns()[meant.place]);
+    writer.push_all(pick(stream, &LINKS));
+    let cue = writer.push(meant.class.adjectives()[adjective(stream, &meant, held_out)]);
+    writer.push(END);
+    writer.finish(vec![Answer { query: word.clone(), word, entry: meant.range, cue, others, held_out }])
 }
 
 /// Draws an adjective for `noun`: one of those that the training text says of it, or one of the others.
@@ -113,7 +138,7 @@ fn adjective(stream: &mut Stream, noun: &Noun, held_out: bool) -> usize {
 /// The words of these lines besides nouns and adjectives, some of them more than once.
 pub(crate) fn words() -> impl Iterator<Item = &'static str> {
     let sentences = SCENES.into_iter().flatten().copied().flatten().copied();
-    let rest = [MARKER, BECAUSE, PRONOUN, ASK, END].into_iter().chain(OPENINGS).chain(LINKS);
+    let rest = [MARKER, BECAUSE, PRONOUN, ARTICLE, ASK, END].into_iter().chain(OPENINGS).chain(LINKS);
     let ends = Class::ALL.into_iter().flat_map(endings).copied();
     sentences.chain(rest).chain(ends).flat_map(str::split_whitespace).filter(|word| slot(word).is_none())
 }
@@ -148,6 +173,28 @@ mod tests {
             assert!(classes.len() >= 2, "{}", line.text);
             let before = line.prompt(answer).split(' ');
             assert_eq!(before.filter(|word| Class::of_noun(word).is_some()).count(), classes.len());
+        }
+    }
+
+    #[test]
+    fn a_referent_stands_where_its_pronoun_stood_and_is_asked_there() {
+        for index in 0..400 {
+            for held_out in [false, true] {
+                let stream = || Stream::new(5, Purpose::Corpus, index);
+                let (sentence, named) = (line(&mut stream(), held_out), referent(&mut stream(), held_out));
+                let [told, asked] = [&sentence.answers[0], &named.answers[0]];
+                let noun = sentence.word(&told.entry);
+                let (before, after) =
+                    (&sentence.text[..told.query.start], &sentence.text[told.query.end..told.cue.end]);
+                assert_eq!(named.text, format!("{before}the {noun}{after} ."));
+                assert_eq!([named.word(&asked.word), named.word(&asked.entry)], [noun, noun]);
+                assert_eq!(
+                    (&asked.entry, &asked.others, asked.held_out),
+                    (&told.entry, &told.others, held_out)
+                );
+                assert_eq!(named.word(&asked.cue), sentence.word(&told.cue));
+                assert!(asked.word.start > asked.entry.end && asked.word == asked.query);
+            }
         }
     }
 

@@ -125,12 +125,12 @@ impl HeadMeans {
     }
 }
 
-/// Windows of one length, one after the other, and what follows each of their tokens.
+/// Windows of one length, one after the other, and what is to be predicted at each of their tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     /// B·T ids.
     pub ids: Vec<u32>,
-    /// B·T ids, each the one after.
+    /// B·T ids, each the one after, or the hidden one; [`softdict_kernels::cross_entropy::IGNORE`] where nothing is predicted.
     pub targets: Vec<u32>,
     /// T.
     pub time: usize,

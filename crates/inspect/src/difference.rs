@@ -29,16 +29,16 @@ pub struct HeadChange {
 pub struct Difference {
     /// Every head, the most changed first.
     pub heads: Vec<HeadChange>,
-    /// Logits of the next token, before and after: V each.
+    /// Logits at the position asked for, before and after: V each.
     #[serde(skip)]
     pub logits: [Vec<f32>; 2],
 }
 
-/// Compares two models of the same layers, heads and vocabulary on a prompt.
+/// Compares two models of the same layers, heads and vocabulary on a prompt; predictions are those at position `at`.
 ///
 /// # Errors
-/// When they have not the same shape, or a model fails.
-pub fn difference(before: &Transformer, after: &Transformer, ids: &[u32]) -> Result<Difference> {
+/// When they have not the same shape, the position is not in the prompt, or a model fails.
+pub fn difference(before: &Transformer, after: &Transformer, ids: &[u32], at: usize) -> Result<Difference> {
     let shape = |model: &Transformer| {
         let config = model.config();
         [config.layers(), config.heads, config.vocab_size]
@@ -49,6 +49,9 @@ pub fn difference(before: &Transformer, after: &Transformer, ids: &[u32]) -> Res
         if expected != found {
             return Err(InspectError::Length { what, expected, found });
         }
+    }
+    if at >= ids.len() {
+        return Err(InspectError::NoSuch { what: "position", number: at, count: ids.len() });
     }
     let [layers, heads, _] = shape(before).map(|count| (0..count).collect::<Vec<usize>>());
     let patterns = |model| capture(model, ids, &layers, &heads, &mut NoTap);
@@ -62,12 +65,12 @@ pub fn difference(before: &Transformer, after: &Transformer, ids: &[u32]) -> Res
         })
         .collect();
     changes.sort_by(|a, b| b.moved.total_cmp(&a.moved));
-    let last = |model: &Transformer| -> Result<Vec<f32>> {
+    let asked = |model: &Transformer| -> Result<Vec<f32>> {
         let logits = model.forward(ids, ids.len(), &mut NoTap)?;
-        let row = logits.i((0, ids.len() - 1)).and_then(|row| row.to_vec1());
+        let row = logits.i((0, at)).and_then(|row| row.to_vec1());
         Ok(row.map_err(ModelError::from)?)
     };
-    Ok(Difference { heads: changes, logits: [last(before)?, last(after)?] })
+    Ok(Difference { heads: changes, logits: [asked(before)?, asked(after)?] })
 }
 
 fn change(head: HeadId, old: &[f32], new: &[f32], tokens: usize) -> HeadChange {
@@ -103,15 +106,15 @@ mod tests {
             let config = ModelConfig::new(&settings, 9).unwrap();
             Transformer::new(&config, &Parameters::initial(&config, seed), &Device::Cpu).unwrap()
         };
-        let same = difference(&model(2, 1), &model(2, 1), &[1, 2, 3]).unwrap();
+        let same = difference(&model(2, 1), &model(2, 1), &[1, 2, 3], 2).unwrap();
         assert!(same.heads.iter().all(|head| head.moved.abs() < 1e-12));
         assert_eq!(same.logits[0], same.logits[1]);
-        let other = difference(&model(2, 1), &model(2, 2), &[1, 2, 3]).unwrap();
+        let other = difference(&model(2, 1), &model(2, 2), &[1, 2, 3], 2).unwrap();
         assert_eq!(other.heads.len(), 4);
         assert!(
             other.heads[0].moved > 0.0 && other.heads.windows(2).all(|pair| pair[0].moved >= pair[1].moved)
         );
-        let message = difference(&model(2, 1), &model(4, 1), &[1]).unwrap_err().to_string();
+        let message = difference(&model(2, 1), &model(4, 1), &[1], 0).unwrap_err().to_string();
         assert!(message.contains("heads"), "{message}");
     }
 }

@@ -116,7 +116,7 @@ pub fn effects(
     })
 }
 
-/// The mean loss of each window, in nats.
+/// The mean loss of each window over what is predicted in it, in nats.
 ///
 /// # Shapes
 /// `logits` `(B, T, V)`.
@@ -128,10 +128,14 @@ pub fn window_losses(logits: &Tensor, batch: &Batch) -> Result<Vec<f64>> {
     let classes = values.len() / batch.ids.len();
     let windows = values.chunks_exact(batch.time * classes).zip(batch.targets.chunks_exact(batch.time));
     let losses = parallel::map(windows, |(logits, targets)| cross_entropy::forward(logits, classes, targets));
-    let each = losses.into_iter().map(|total| {
+    let predicted = batch.targets.chunks_exact(batch.time).map(|targets| {
+        // of a window in which nothing is predicted the loss is 0
+        targets.iter().filter(|&&target| target != cross_entropy::IGNORE).count().max(1)
+    });
+    let each = losses.into_iter().zip(predicted).map(|(total, predicted)| {
         let total = total.map_err(|error| ModelError::from(candle_core::Error::from(error)))?;
         if total.is_finite() {
-            Ok(total / batch.time as f64)
+            Ok(total / predicted as f64)
         } else {
             Err(InspectError::NotFinite { what: "losses" })
         }

@@ -30,7 +30,7 @@ pub struct Restored {
     pub corrupt: f64,
 }
 
-/// Two prompts of one length, and the answers whose logits are compared at the last position.
+/// Two prompts of one length, and the answers whose logits are compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Prompts<'a> {
     /// What the model is given the activations of.
@@ -41,6 +41,8 @@ pub struct Prompts<'a> {
     pub answer: u32,
     /// The answer to the corrupt one.
     pub against: u32,
+    /// The position whose logits tell: the last, or where a token is hidden.
+    pub at: usize,
 }
 
 /// Keeps every activation that may be patched.
@@ -97,6 +99,9 @@ pub fn patch(
     let (time, found) = (prompts.clean.len(), prompts.corrupt.len());
     if time != found || time == 0 {
         return Err(InspectError::Length { what: "the corrupt prompt", expected: time, found });
+    }
+    if prompts.at >= time {
+        return Err(InspectError::NoSuch { what: "position", number: prompts.at, count: time });
     }
     let (mut clean, mut corrupt) = (Recording(Vec::new()), Recording(Vec::new()));
     let read = |ids, tap: &mut dyn Tap| -> Result<f64> {
@@ -156,10 +161,9 @@ fn chosen(
     }
 }
 
-/// The logit of the answer over that of the other, at the last position of each sequence.
+/// The logit of the answer over that of the other, in each sequence.
 fn differences(logits: &Tensor, prompts: Prompts<'_>) -> Result<Vec<f64>> {
-    let last = prompts.clean.len() - 1;
-    let rows: candle_core::Result<Vec<Vec<f32>>> = logits.i((.., last)).and_then(|rows| rows.to_vec2());
+    let rows: candle_core::Result<Vec<Vec<f32>>> = logits.i((.., prompts.at)).and_then(|rows| rows.to_vec2());
     let rows = rows.map_err(ModelError::from)?;
     let count = rows.first().map_or(0, Vec::len);
     for number in [prompts.answer as usize, prompts.against as usize] {
@@ -172,13 +176,13 @@ fn differences(logits: &Tensor, prompts: Prompts<'_>) -> Result<Vec<f64>> {
     Ok(rows.iter().map(difference).collect())
 }
 
-/// The likeliest token after each of two prompts, which are then the answers to compare.
+/// The likeliest token at position `at` of a prompt, which is then an answer to compare.
 ///
 /// # Errors
-/// When the model fails.
-pub fn likeliest(model: &Transformer, ids: &[u32]) -> Result<u32> {
+/// When the position is not in the prompt, or the model fails.
+pub fn likeliest(model: &Transformer, ids: &[u32], at: usize) -> Result<u32> {
     let logits = model.forward(ids, ids.len(), &mut NoTap)?;
-    let row: candle_core::Result<Vec<f32>> = logits.i((0, ids.len() - 1)).and_then(|row| row.to_vec1());
+    let row: candle_core::Result<Vec<f32>> = logits.i((0, at)).and_then(|row| row.to_vec1());
     let row = row.map_err(ModelError::from)?;
     if row.iter().any(|logit| !logit.is_finite()) {
         return Err(InspectError::NotFinite { what: "logits" });
@@ -199,7 +203,7 @@ mod tests {
     }
 
     const PROMPTS: Prompts<'static> =
-        Prompts { clean: &[1, 2, 3, 4], corrupt: &[1, 9, 3, 4], answer: 5, against: 6 };
+        Prompts { clean: &[1, 2, 3, 4], corrupt: &[1, 9, 3, 4], answer: 5, against: 6, at: 3 };
 
     #[test]
     fn what_comes_before_the_change_restores_nothing_and_the_change_itself_all() {
@@ -240,6 +244,7 @@ mod tests {
         let run = |prompts| patch(&model, prompts, &mut |_, _| ()).unwrap_err().to_string();
         assert!(run(Prompts { corrupt: &[1, 2], ..PROMPTS }).contains("corrupt prompt has 2"));
         assert!(run(Prompts { corrupt: PROMPTS.clean, ..PROMPTS }).contains("tell"));
+        assert!(run(Prompts { at: 4, ..PROMPTS }).contains("position 4"));
         assert!(run(Prompts { answer: 11, ..PROMPTS }).contains("token 11"));
     }
 }

@@ -37,7 +37,7 @@ pub struct HeadReport {
     pub spread: BTreeMap<&'static str, Quantiles>,
     /// The scores of the same head of a model with fresh weights.
     pub untrained: HeadScores,
-    /// What replacing the head's output by zero costs; none for a bidirectional model.
+    /// What replacing the head's output by zero costs; none where nothing is predicted.
     pub zero: Option<Effect>,
     /// What replacing it by its mean costs.
     pub mean: Option<Effect>,
@@ -48,7 +48,7 @@ pub struct HeadReport {
 /// All heads of a model.
 #[derive(Debug, Clone, Serialize)]
 pub struct Survey {
-    /// The loss that the costs are measured from, in nats per token; none for a bidirectional model.
+    /// The loss that the costs are measured from, in nats per predicted token; none where nothing is predicted.
     pub loss: Option<f64>,
     /// Every head, counted through the layers.
     pub heads: Vec<HeadReport>,
@@ -84,8 +84,8 @@ pub fn head_rows(model: &Transformer, windows: &[Vec<u32>], blocks: Blocks) -> R
     Ok(rows)
 }
 
-/// Looks at every head of `model`: `windows` are for the scores, `batches` for what taking a head away costs, where the
-/// model predicts the next token. `untrained` has the same shape and fresh weights.
+/// Looks at every head of `model`: `windows` are for the scores, `batches`, if any, for what taking a head away costs.
+/// `untrained` has the same shape and fresh weights.
 ///
 /// # Errors
 /// As [`head_rows`] and [`effects`].
@@ -99,7 +99,7 @@ pub fn survey(
 ) -> Result<Survey> {
     let heads = model.config().heads;
     let (rows, fresh) = (head_rows(model, windows, blocks)?, head_rows(untrained, windows, blocks)?);
-    let found = model.config().settings.causal.then(|| effects(model, batches, progress)).transpose()?;
+    let found = (!batches.is_empty()).then(|| effects(model, batches, progress)).transpose()?;
     let mut reports = Vec::with_capacity(rows.len());
     for (index, (rows, fresh)) in rows.into_iter().zip(fresh).enumerate() {
         let (layer, head) = (index / heads, index % heads);

@@ -133,7 +133,7 @@ fn patches() {
     each(|fixture| {
         let (clean, corrupt) = (fixture.ids("clean"), fixture.ids("corrupt"));
         let (answer, against) = (fixture.ids("answer")[0], fixture.ids("against")[0]);
-        let prompts = Prompts { clean: &clean, corrupt: &corrupt, answer, against };
+        let prompts = Prompts { clean: &clean, corrupt: &corrupt, answer, against, at: clean.len() - 1 };
         let found = patch(&fixture.model, prompts, &mut |_, _| ()).unwrap();
         let heads: Vec<Vec<f64>> = found.heads.into_iter().flatten().collect();
         for (name, found) in [("residual", found.residual), ("heads", heads), ("ffn", found.ffn)] {

@@ -1,6 +1,8 @@
-//! The loss over a whole split: every token once, weighted alike, whatever the batch size; no randomness.
+//! The loss over a whole split: every token once, weighted alike, whatever the batch size; nothing changes from one
+//! evaluation to the next.
 
 use crate::error::Result;
+use crate::masking;
 use softdict_model::Batch;
 use softdict_tokenizer::{SplitRecord, TokenFile};
 
@@ -27,7 +29,9 @@ impl Evaluation {
 
 /// Evaluates the first `most` tokens (all when absent) in windows of the context that do not overlap.
 ///
-/// `loss` returns the sum of a batch's losses in nats. The last window may be shorter. Returns `None` when there is nothing to predict.
+/// `loss` returns the sum of a batch's losses in nats. The last window may be shorter. With `mask`, the id that stands for
+/// a hidden token, some tokens of each window are hidden and predicted instead of the next ones. Returns `None` when there
+/// is nothing to predict.
 ///
 /// # Errors
 /// When the model or the file fails.
@@ -37,18 +41,28 @@ pub fn evaluate(
     tokens: &TokenFile,
     most: Option<usize>,
     batch: usize,
+    mask: Option<u32>,
 ) -> Result<Option<Evaluation>> {
     let predicted = tokens.len().saturating_sub(1).min(most.unwrap_or(usize::MAX));
     if predicted == 0 {
         return Ok(None);
     }
     let whole = predicted / context;
-    let mut total = 0.0;
+    let (mut total, mut counted) = (0.0, 0);
     let mut run = |start: usize, time: usize, count: usize| -> Result<()> {
         let mut inputs = vec![0; count * time];
         let mut targets = vec![0; count * time];
         tokens.copy_to(start..start + count * time, &mut inputs)?;
-        tokens.copy_to(start + 1..start + 1 + count * time, &mut targets)?;
+        if let Some(mask) = mask {
+            let windows = inputs.chunks_mut(time).zip(targets.chunks_mut(time)).enumerate();
+            windows.for_each(|(nth, (inputs, targets))| {
+                masking::hide_for_evaluation(inputs, targets, mask, start + nth * time);
+            });
+            counted += count * masking::predicted(time);
+        } else {
+            tokens.copy_to(start + 1..start + 1 + count * time, &mut targets)?;
+            counted += count * time;
+        }
         total += loss(Batch { inputs: &inputs, targets: &targets, time })?;
         Ok(())
     };
@@ -60,7 +74,7 @@ pub fn evaluate(
     if rest > 0 {
         run(whole * context, rest, 1)?;
     }
-    Ok(Some(Evaluation { loss: total / predicted as f64, tokens: predicted }))
+    Ok(Some(Evaluation { loss: total / counted as f64, tokens: counted }))
 }
 
 #[cfg(test)]
@@ -77,12 +91,31 @@ mod tests {
         let mut engine = FusedEngine::new(&config).unwrap();
         let mut loss = |batch, most| {
             let mut of = |batch: Batch<'_>| engine.loss(&parameters, batch);
-            evaluate(&mut of, config.context(), &tokens, most, batch).unwrap().unwrap()
+            evaluate(&mut of, config.context(), &tokens, most, batch, None).unwrap().unwrap()
         };
         let (one, many) = (loss(1, None), loss(100, None));
         assert_eq!(one.tokens, 59);
         assert!((one.loss - many.loss).abs() < 1e-5 * one.loss);
         assert_eq!(loss(3, Some(20)).tokens, 20);
+    }
+
+    #[test]
+    fn hidden_tokens_are_counted_alone_and_do_not_depend_on_the_batch() {
+        let settings = softdict_model::ModelSettings { causal: false, ..small_config().settings };
+        let config = softdict_model::ModelConfig::new(&settings, 64).unwrap();
+        let (_folder, tokens) = token_file(60);
+        let mut engine = FusedEngine::new(&config).unwrap();
+        let mut found = |parameters: &Parameters, batch| {
+            let mut of = |batch: Batch<'_>| engine.loss(parameters, batch);
+            evaluate(&mut of, config.context(), &tokens, None, batch, Some(63)).unwrap().unwrap()
+        };
+        let uniform = found(&Parameters::zeros(&config), 2);
+        // one of eight in each of seven windows, and one of the three that are left
+        assert_eq!(uniform.tokens, 8);
+        assert!((uniform.loss - 64f64.ln()).abs() < 1e-6);
+        let parameters = Parameters::initial(&config, 1);
+        let (one, many) = (found(&parameters, 1), found(&parameters, 100));
+        assert!((one.loss - many.loss).abs() < 1e-5 * one.loss);
     }
 
     #[test]
@@ -92,12 +125,12 @@ mod tests {
         let mut engine = FusedEngine::new(&config).unwrap();
         let (_folder, tokens) = token_file(30);
         let mut loss = |batch: Batch<'_>| engine.loss(&parameters, batch);
-        let found = evaluate(&mut loss, config.context(), &tokens, None, 2).unwrap().unwrap();
+        let found = evaluate(&mut loss, config.context(), &tokens, None, 2, None).unwrap().unwrap();
         assert!((found.loss - (config.vocab_size as f64).ln()).abs() < 1e-6);
         let split = SplitRecord { tokens: 30, bytes: 60 };
         let expected = (config.vocab_size as f64).log2() / 2.0;
         assert!((found.bits_per_byte(split) - expected).abs() < 1e-6);
         let (_folder, single) = token_file(1);
-        assert!(evaluate(&mut loss, config.context(), &single, None, 2).unwrap().is_none());
+        assert!(evaluate(&mut loss, config.context(), &single, None, 2, None).unwrap().is_none());
     }
 }

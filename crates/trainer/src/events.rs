@@ -53,8 +53,9 @@ pub enum Event {
         train_loss: Option<f64>,
         /// Validation loss in nats per token.
         val_loss: f64,
-        /// The same in bits per byte of text.
-        val_bits_per_byte: f64,
+        /// The same in bits per byte of text; absent for hidden tokens, whose loss is no code length.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        val_bits_per_byte: Option<f64>,
         /// Whether it is the lowest so far.
         best: bool,
     },
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     fn eval(step: u64) -> Event {
-        Event::Eval { step, train_loss: None, val_loss: 2.0, val_bits_per_byte: 3.0, best: true }
+        Event::Eval { step, train_loss: None, val_loss: 2.0, val_bits_per_byte: Some(3.0), best: true }
     }
 
     fn step(step: u64) -> Event {

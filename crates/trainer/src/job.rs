@@ -1,8 +1,9 @@
 //! What a run is given, and how it ends.
 
+use crate::error::{Result, TrainError};
 use crate::evaluate::Evaluation;
 use crate::events::{Best, EndReason};
-use crate::settings::TrainSettings;
+use crate::settings::{Objective, TrainSettings};
 use candle_core::Device;
 use softdict_model::{ModelConfig, Parameters};
 use softdict_tokenizer::Dataset;
@@ -24,10 +25,38 @@ pub struct Job<'a> {
     pub text_name: &'a str,
     /// The `tokenizer.json` that goes into every checkpoint.
     pub tokenizer: &'a [u8],
+    /// The id that stands for a hidden token, for [`crate::Objective::Masked`]: the last of the vocabulary.
+    pub mask: Option<u32>,
     /// Where the model is computed.
     pub device: &'a Device,
     /// Scores the heads for `train.heads_every`.
     pub probe: &'a Probe<'a>,
+}
+
+impl Job<'_> {
+    /// The mask, where something is hidden.
+    pub(crate) fn mask(&self) -> Option<u32> {
+        self.mask.filter(|_| self.settings.objective == Objective::Masked)
+    }
+
+    /// # Errors
+    /// When the model would see what it is to predict, or only one side of what is hidden.
+    pub(crate) fn check(&self) -> Result<()> {
+        let causal = self.config.settings.causal;
+        let (second, reason) = match (self.settings.objective, causal, self.mask) {
+            (Objective::Next, false, _) => {
+                ("train.objective = \"next\"", "every token would see the one it is to predict")
+            }
+            (Objective::Masked, true, _) => {
+                ("train.objective = \"masked\"", "a hidden token is told from both of its sides")
+            }
+            (Objective::Masked, false, None) => {
+                ("train.objective = \"masked\"", "the vocabulary has no id that stands for a hidden token")
+            }
+            _ => return Ok(()),
+        };
+        Err(TrainError::Conflict { first: format!("model.causal = {causal}"), second: second.into(), reason })
+    }
 }
 
 /// What is measured of the weights while they are trained.

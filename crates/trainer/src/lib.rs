@@ -2,7 +2,7 @@
 //!
 //! Read `trainer` first: it is the loop. What it is given is in `job`, and what it calls is one file each: `data` (which windows), `schedule` (the
 //! learning rate, a pure function of the step), `optimizer` (`AdamW` over flat buffers), `evaluate` (the loss over
-//! a whole split), `state` (what resume needs) and `events` (what is written and told).
+//! a whole split), `masking` (which tokens the masked objective hides), `state` (what resume needs) and `events` (what is written and told).
 //!
 //! A run is exact: everything random is a pure function of the seed and of counters in [`State`], evaluation
 //! touches neither, and a checkpoint holds weights, moments and counters. So k steps and a resume give the same
@@ -13,6 +13,7 @@ mod error;
 mod evaluate;
 mod events;
 mod job;
+pub mod masking;
 mod optimizer;
 mod schedule;
 mod settings;
@@ -30,6 +31,6 @@ pub use events::{Best, EndReason, Event, MetricsFile, Observer};
 pub use job::{Job, Outcome, Probe};
 pub use optimizer::Optimizer;
 pub use schedule::{Schedule, learning_rate};
-pub use settings::{Dtype, Sampling, TrainSettings};
+pub use settings::{Dtype, Objective, Sampling, TrainSettings};
 pub use state::State;
 pub use trainer::Trainer;

@@ -1,6 +1,7 @@
 //! The `[train]` section of the settings.
 
 use crate::error::{Result, TrainError};
+use crate::masking;
 use crate::schedule::Schedule;
 use serde::{Deserialize, Serialize};
 use softdict_kernels::matmul::Precision;
@@ -13,6 +14,16 @@ pub enum Sampling {
     Random,
     /// Windows that do not overlap, each once in a random order, then again in another.
     Epoch,
+}
+
+/// What the model is to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Objective {
+    /// The token after each token.
+    Next,
+    /// Tokens that are hidden, from both sides.
+    Masked,
 }
 
 /// Precision of the products with weights.
@@ -78,6 +89,8 @@ pub struct TrainSettings {
     pub log_every: u64,
     /// Evaluations without a new best after which training ends; absent means never.
     pub patience: Option<u64>,
+    /// What the model is to tell.
+    pub objective: Objective,
     /// Which windows of the text a step sees.
     pub sampling: Sampling,
     /// Precision of the products with weights.
@@ -108,6 +121,7 @@ impl Default for TrainSettings {
             keep_checkpoints: 2,
             log_every: 10,
             patience: None,
+            objective: Objective::Next,
             sampling: Sampling::Random,
             dtype: Dtype::F32,
             seed: 1337,
@@ -204,6 +218,14 @@ impl TrainSettings {
     /// Largest norm of the gradient, if it is clipped.
     pub fn clip(&self) -> Option<f64> {
         (self.grad_clip > 0.0).then_some(self.grad_clip)
+    }
+
+    /// Tokens that one update predicts, of those that it sees.
+    pub fn predicted_per_step(&self, context: usize) -> usize {
+        match self.objective {
+            Objective::Next => self.tokens_per_step(context),
+            Objective::Masked => self.batch * self.accumulate * masking::predicted(context),
+        }
     }
 
     /// Tokens that one update sees.

@@ -1,7 +1,9 @@
 //! The loop as a whole: exact resume, PyTorch's loss curve, accumulation, faults.
 
 use crate::testing::{dataset, small_config};
-use crate::{EndReason, Event, Job, Observer, Outcome, Result, Sampling, Schedule, TrainSettings, Trainer};
+use crate::{
+    EndReason, Event, Job, Objective, Observer, Outcome, Result, Sampling, Schedule, TrainSettings, Trainer,
+};
 use candle_core::Device;
 use softdict_model::{ModelConfig, ModelSettings, Parameters};
 use softdict_tokenizer::{Dataset, Tokenizer};
@@ -81,6 +83,7 @@ impl World {
             dataset: &self.dataset,
             text_name: "a test",
             tokenizer: self.tokenizer.to_json(),
+            mask: Some(config.vocab_size as u32 - 1),
             device: &Device::Cpu,
             probe: &first_weights,
         }
@@ -275,12 +278,47 @@ fn tokens_are_counted_and_the_rate_is_a_number() {
     assert_eq!(counted, 144);
 }
 
+fn bidirectional() -> ModelConfig {
+    let settings = ModelSettings { causal: false, ..small_config().settings };
+    ModelConfig::new(&settings, 64).unwrap()
+}
+
 #[test]
-fn bidirectional_attention_is_not_trained_to_predict_what_it_sees() {
-    let settings_ = ModelSettings { causal: false, ..small_config().settings };
-    let config = ModelConfig::new(&settings_, 64).unwrap();
-    let error = World::new().train(&config, &settings(2)).1.unwrap_err().to_string();
-    assert!(error.contains("model.causal = false"), "{error}");
+fn an_objective_that_does_not_fit_the_mask_is_refused() {
+    let (both_ways, masked) =
+        (bidirectional(), TrainSettings { objective: Objective::Masked, ..settings(2) });
+    let error = World::new().train(&both_ways, &settings(2)).1.unwrap_err().to_string();
+    assert!(error.contains("model.causal = false") && error.contains("\"next\""), "{error}");
+    let error = World::new().train(&small_config(), &masked).1.unwrap_err().to_string();
+    assert!(error.contains("model.causal = true") && error.contains("\"masked\""), "{error}");
+    let world = World::new();
+    let job = Job { mask: None, ..world.job(&both_ways, &masked) };
+    let error = Trainer::start(job, None).err().unwrap().to_string();
+    assert!(error.contains("stands for a hidden token"), "{error}");
+}
+
+#[test]
+fn hidden_tokens_are_learned_and_a_resumed_run_hides_the_same() {
+    let config = bidirectional();
+    let masked = |steps| TrainSettings {
+        objective: Objective::Masked,
+        learning_rate: 1e-2,
+        decay_steps: Some(120),
+        ..settings(steps)
+    };
+    let (whole, halves) = (World::new(), World::new());
+    let (record, outcome) = whole.train(&config, &masked(120));
+    halves.train(&config, &masked(70)).1.unwrap();
+    halves.resume(&config, &masked(120));
+    assert_eq!(halves.bytes(120), whole.bytes(120));
+    let first = record.0.iter().find_map(|event| match event {
+        Event::Step { loss, .. } => Some(*loss),
+        _ => None,
+    });
+    // a text that repeats is told from its two sides
+    let (first, last) = (first.unwrap(), outcome.unwrap().last.unwrap().loss);
+    assert!(last < 0.3 * first, "{first} {last}");
+    assert!(record.0.iter().all(|event| !matches!(event, Event::Eval { val_bits_per_byte: Some(_), .. })));
 }
 
 #[test]

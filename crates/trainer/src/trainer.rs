@@ -5,6 +5,7 @@ use crate::error::{Result, TrainError};
 use crate::evaluate::{Evaluation, evaluate};
 use crate::events::{EndReason, Event, MetricsFile, Observer};
 use crate::job::{Job, Outcome};
+use crate::masking;
 use crate::optimizer::Optimizer;
 use crate::schedule::learning_rate;
 use crate::settings::Dtype;
@@ -12,6 +13,7 @@ use crate::state::State;
 use softdict_checkpoint::{Contents, Progress, TrainerState};
 use softdict_kernels::adamw::global_norm;
 use softdict_kernels::{memory, parallel};
+use softdict_model::random::{Purpose, Stream};
 use softdict_model::{Batch, ComposedEngine, DropoutPass, Engine, FusedEngine, Parameters};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -86,13 +88,7 @@ impl<'a> Trainer<'a> {
 
     fn assemble(job: Job<'a>, parameters: Parameters, optimizer: Optimizer, state: State) -> Result<Self> {
         let (settings, context) = (job.settings, job.config.context());
-        if !job.config.settings.causal {
-            return Err(TrainError::Conflict {
-                first: "model.causal = false".into(),
-                second: "predicting the next token".into(),
-                reason: "every token would see the one it is to predict",
-            });
-        }
+        job.check()?;
         let tokens = &job.dataset.train;
         let (sampling, seed) = (settings.sampling, settings.seed);
         let cursor = Cursor::new(tokens, job.text_name, context, sampling, seed, state.drawn)?;
@@ -252,17 +248,21 @@ impl<'a> Trainer<'a> {
     /// of them is no number, the weights stay as they were.
     fn descend(&mut self, step: u64, rate: f64) -> Result<(f64, f64)> {
         let (settings, context) = (self.job.settings, self.job.config.context());
-        let tokens = settings.tokens_per_step(context);
+        let predicted = settings.predicted_per_step(context);
         let mut loss = 0.0;
         for _ in 0..settings.accumulate {
             self.cursor.fill(&mut self.inputs, &mut self.targets)?;
+            if let Some(mask) = self.job.mask() {
+                let mut stream = Stream::new(settings.seed, Purpose::Masking, self.state.passes);
+                masking::hide(&mut self.inputs, &mut self.targets, context, mask, &mut stream);
+            }
             let batch = Batch { inputs: &self.inputs, targets: &self.targets, time: context };
             let dropout = DropoutPass { seed: settings.seed, pass: self.state.passes };
-            let (scale, gradient) = (1.0 / tokens as f32, &mut self.gradient);
+            let (scale, gradient) = (1.0 / predicted as f32, &mut self.gradient);
             loss += self.engine.accumulate(&self.parameters, batch, scale, Some(dropout), gradient)?;
             self.state.passes += 1;
         }
-        let (loss, norm) = (loss / tokens as f64, global_norm(&self.gradient));
+        let (loss, norm) = (loss / predicted as f64, global_norm(&self.gradient));
         if loss.is_finite() && norm.is_finite() {
             self.optimizer.update(settings, step, rate, norm, &mut self.parameters, &mut self.gradient);
         }
@@ -306,7 +306,8 @@ impl<'a> Trainer<'a> {
         let val = &self.job.dataset.val;
         let (engine, parameters, most) = (&mut self.engine, &self.parameters, settings.eval_tokens);
         let mut loss = |batch: Batch<'_>| engine.loss(parameters, batch);
-        let found = evaluate(&mut loss, self.job.config.context(), val, most, settings.batch)?;
+        let found =
+            evaluate(&mut loss, self.job.config.context(), val, most, settings.batch, self.job.mask())?;
         let Some(found) = found else {
             self.state.evaluated = Some(self.state.step);
             return Ok(());
@@ -320,7 +321,9 @@ impl<'a> Trainer<'a> {
         self.last = Some(found);
         let (step, train_loss) = (self.state.step, self.state.train_loss());
         let best = self.state.evaluated(found.loss);
-        let val_bits_per_byte = found.bits_per_byte(self.job.dataset.record.val);
+        // a model that sees both sides of a token does not encode the text
+        let is_code = self.job.mask().is_none();
+        let val_bits_per_byte = is_code.then(|| found.bits_per_byte(self.job.dataset.record.val));
         tell(&Event::Eval { step, train_loss, val_loss: found.loss, val_bits_per_byte, best })?;
         if best && self.saved != Some(step) {
             self.save(tell)?;

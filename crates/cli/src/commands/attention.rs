@@ -5,7 +5,7 @@ use crate::args::Attention;
 use crate::checkpoint::{self, Loaded};
 use crate::machine::{self, available_memory};
 use crate::output::{self, bytes, grouped, notice};
-use crate::prompt::{chosen, prompt_ids};
+use crate::prompt::{chosen, prompt_ids, token_text};
 use crate::usage;
 use crate::written::write_file;
 use anyhow::{Context, bail};
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Attention) -> anyhow::Result<()> {
     let model = loaded.speaker()?;
     let mut replacements = replacements(&loaded, &model, &args.ablate, None)?;
     let maps = AttentionMaps::new(MapParts {
-        tokens: ids.iter().map(|&id| loaded.tokenizer.token_text(id)).collect::<Result<_, _>>()?,
+        tokens: ids.iter().map(|&id| token_text(id, &loaded)).collect::<anyhow::Result<_>>()?,
         prompt_tokens: prompt.len(),
         values: capture(&model, &ids, &layers, &heads, &mut replacements)?,
         causal: config.settings.causal,

@@ -2,7 +2,7 @@
 
 use crate::args::Diff as Args;
 use crate::checkpoint;
-use crate::prompt::{softmax, token_label, whole_prompt};
+use crate::prompt::{MASK, asked, softmax, token_label, whole_prompt};
 use crate::{machine, output};
 use anyhow::bail;
 use serde::Serialize;
@@ -42,7 +42,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if ids.len() > context {
         bail!("--prompt: {} tokens, and {} sees {context} at once", ids.len(), after.folder.display());
     }
-    let Difference { heads, logits } = difference(&before.speaker()?, &after.speaker()?, &ids)?;
+    let Difference { heads, logits } =
+        difference(&before.speaker()?, &after.speaker()?, &ids, asked(&ids, &before))?;
     let [old, new] = logits.map(|logits| softmax(&logits));
     let mut order: Vec<usize> = (0..old.len()).collect();
     order.sort_by(|&a, &b| (old[b] - new[b]).abs().total_cmp(&(old[a] - new[a]).abs()).then(a.cmp(&b)));
@@ -64,7 +65,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 impl Report {
     fn lines(&self, top: usize) -> String {
-        let mut text = String::from("next token, probability before and after\n");
+        let what = if self.tokens.iter().any(|token| token == MASK) { "hidden token" } else { "next token" };
+        let mut text = format!("{what}, probability before and after\n");
         for Prediction { token, before, after } in &self.predictions {
             // writing to a String cannot fail
             let _ = writeln!(text, "  {before:6.3}  {after:6.3}  {token}");

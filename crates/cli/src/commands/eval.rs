@@ -19,8 +19,9 @@ use std::path::Path;
 struct Report {
     /// Nats per token.
     loss: f64,
-    bits_per_byte: f64,
-    perplexity: f64,
+    /// None for hidden tokens: what is told from both sides encodes no text.
+    bits_per_byte: Option<f64>,
+    perplexity: Option<f64>,
     /// Tokens that were predicted.
     tokens: usize,
     split: &'static str,
@@ -30,9 +31,10 @@ pub(crate) fn run(args: &Eval) -> anyhow::Result<()> {
     let device = machine::prepare(&args.source.machine)?;
     let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;
     let config = &loaded.config;
-    if !config.settings.causal {
+    let mask = loaded.mask();
+    if !config.settings.causal && mask.is_none() {
         bail!(
-            "{}: model.causal = false, so every token sees the one it would have to predict, and a loss means nothing",
+            "{}: model.causal = false and no row for a hidden token, so every token sees what it would have to predict, and a loss means nothing",
             loaded.folder.display()
         );
     }
@@ -42,10 +44,10 @@ pub(crate) fn run(args: &Eval) -> anyhow::Result<()> {
     let batch = batch(args.batch.get(), config, &device);
     let mut found = Vec::new();
     for (tokens, size) in parts {
-        let evaluation = evaluate(loss.as_mut(), config.context(), tokens, None, batch)?;
+        let evaluation = evaluate(loss.as_mut(), config.context(), tokens, None, batch, mask)?;
         found.extend(evaluation.map(|evaluation| (evaluation, size)));
     }
-    let Some(report) = report(&found, split) else {
+    let Some(report) = report(&found, split, mask.is_none()) else {
         bail!(
             "{}: one token and none after it, so there is nothing to predict; give a longer text",
             corpus.name
@@ -121,8 +123,8 @@ fn loss<'a>(
     Ok(Box::new(move |batch| engine.loss(&loaded.parameters, batch)))
 }
 
-/// The mean over all tokens of all parts.
-fn report(parts: &[(Evaluation, SplitRecord)], split: &'static str) -> Option<Report> {
+/// The mean over all predicted tokens of all parts; `is_code` where each was told from those before it alone.
+fn report(parts: &[(Evaluation, SplitRecord)], split: &'static str, is_code: bool) -> Option<Report> {
     let predicted: usize = parts.iter().map(|(found, _)| found.tokens).sum();
     if predicted == 0 {
         return None;
@@ -131,17 +133,23 @@ fn report(parts: &[(Evaluation, SplitRecord)], split: &'static str) -> Option<Re
     let whole = Evaluation { loss: nats / predicted as f64, tokens: predicted };
     let total = |count: fn(&SplitRecord) -> usize| parts.iter().map(|(_, size)| count(size)).sum();
     let size = SplitRecord { tokens: total(|size| size.tokens), bytes: total(|size| size.bytes) };
-    let bits_per_byte = whole.bits_per_byte(size);
-    Some(Report { loss: whole.loss, bits_per_byte, perplexity: whole.perplexity(), tokens: predicted, split })
+    let bits_per_byte = is_code.then(|| whole.bits_per_byte(size));
+    let perplexity = is_code.then(|| whole.perplexity());
+    Some(Report { loss: whole.loss, bits_per_byte, perplexity, tokens: predicted, split })
 }
 
 impl Report {
     fn lines(&self) -> String {
         let Self { loss, bits_per_byte, perplexity, tokens, split } = self;
         let tokens = output::grouped(*tokens as u64);
+        let (what, code) = match (bits_per_byte, perplexity) {
+            (Some(bits), Some(perplexity)) => {
+                ("token", format!("bits per byte  {bits:.4}\nperplexity     {perplexity:.4}\n"))
+            }
+            _ => ("hidden token", String::new()),
+        };
         format!(
-            "split          {split}\nloss           {loss:.4} nats per token\nbits per byte  {bits_per_byte:.4}\n\
-             perplexity     {perplexity:.4}\ntokens         {tokens}\n"
+            "split          {split}\nloss           {loss:.4} nats per {what}\n{code}tokens         {tokens}\n"
         )
     }
 }
@@ -156,12 +164,12 @@ mod tests {
 
     #[test]
     fn both_splits_count_by_their_tokens() {
-        let both = report(&[part(1.0, 300, 600), part(3.0, 100, 200)], "all").unwrap();
+        let both = report(&[part(1.0, 300, 600), part(3.0, 100, 200)], "all", true).unwrap();
         assert_eq!((both.tokens, both.split), (400, "all"));
         assert!((both.loss - 1.5).abs() < 1e-12);
-        assert!((both.perplexity - 1.5f64.exp()).abs() < 1e-12);
+        assert!((both.perplexity.unwrap() - 1.5f64.exp()).abs() < 1e-12);
         let expected = 1.5 / std::f64::consts::LN_2 * 402.0 / 800.0;
-        assert!((both.bits_per_byte - expected).abs() < 1e-12);
+        assert!((both.bits_per_byte.unwrap() - expected).abs() < 1e-12);
     }
 
     #[test]
@@ -176,12 +184,12 @@ mod tests {
 
     #[test]
     fn nothing_to_predict_has_no_loss() {
-        assert!(report(&[], "val").is_none());
+        assert!(report(&[], "val", true).is_none());
     }
 
     #[test]
     fn the_json_has_the_documented_names() {
-        let value = serde_json::to_value(report(&[part(2.0, 10, 10)], "val").unwrap()).unwrap();
+        let value = serde_json::to_value(report(&[part(2.0, 10, 10)], "val", true).unwrap()).unwrap();
         let mut names: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
         names.sort_unstable();
         assert_eq!(names, ["bits_per_byte", "loss", "perplexity", "split", "tokens"]);

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
     let Some(text_tokens) = windows.first().map(Vec::len) else {
         bail!("{name}: fewer than two tokens, so no token can look back; give a longer text");
     };
-    let measured = batches(tokens, config, args.tokens)?;
+    let measured = batches(tokens, &loaded, args.tokens)?;
     let measured_tokens: usize = measured.iter().map(|batch| batch.ids.len()).sum();
     let untrained = untrained(config, &device)?;
     let mut passes = Passes::new("taking heads away");
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
     }
     let ranges = Ranges { text_tokens, block_tokens: blocks.tokens };
     let costs = found.loss.map_or_else(
-        || "a bidirectional model predicts no next token, so no head was taken away".to_owned(),
+        || "a bidirectional model without a mask predicts nothing, so no head was taken away".to_owned(),
         |loss| {
             let tokens = output::grouped(measured_tokens as u64);
             format!("costs over {tokens} tokens of it, loss {loss:.4} with all heads")
@@ -112,11 +112,11 @@ fn untrained(config: &ModelConfig, device: &Device) -> anyhow::Result<Transforme
 }
 
 /// The windows that costs are measured on, as many to a pass as memory allows: `wanted` tokens, or what the time allows.
-fn batches(
-    tokens: &TokenFile,
-    config: &ModelConfig,
-    wanted: Option<NonZeroUsize>,
-) -> anyhow::Result<Vec<Batch>> {
+fn batches(tokens: &TokenFile, loaded: &Loaded, wanted: Option<NonZeroUsize>) -> anyhow::Result<Vec<Batch>> {
+    let (config, mask) = (&loaded.spoken, loaded.mask());
+    if !config.settings.causal && mask.is_none() {
+        return Ok(Vec::new());
+    }
     let context = config.context();
     let allowed = || {
         // two replacements of every head, each from its layer on: half of the passes on average
@@ -125,5 +125,5 @@ fn batches(
         ((WORK / (passes * weights)) as usize).clamp(FEWEST * context, TOKENS.max(FEWEST * context))
     };
     let count = wanted.map_or_else(allowed, NonZeroUsize::get).div_ceil(context);
-    Ok(together(&predicted_windows(tokens, context, count)?, config))
+    Ok(together(&predicted_windows(tokens, context, count)?, config, mask))
 }

@@ -3,7 +3,7 @@
 use crate::ablate::replacements;
 use crate::args::Lens as Args;
 use crate::checkpoint::{self, Loaded};
-use crate::prompt::{one_token, softmax, token_label, whole_prompt};
+use crate::prompt::{asked, one_token, softmax, token_label, whole_prompt};
 use crate::{machine, output, usage};
 use serde::Serialize;
 use softdict_inspect::lens::{Lens, Part};
@@ -12,9 +12,12 @@ use std::fmt::Write as _;
 /// What is printed; the names of the JSON object.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// The token after which something is predicted, and its place in the prompt.
+    /// The token after which something is predicted, or that is hidden, and its place in the prompt.
     after: String,
     position: usize,
+    /// Whether the model fills in what is hidden there, instead of telling what comes after.
+    #[serde(skip)]
+    at: bool,
     /// What the stream would predict before each block, and after the last.
     depths: Vec<Depth>,
     /// The token whose logit is taken apart.
@@ -56,7 +59,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let model = loaded.speaker()?;
     let ids = whole_prompt("--prompt", &args.prompt, &loaded)?;
     let last = ids.len() - 1;
-    let position = args.position.unwrap_or(last);
+    let position = args.position.unwrap_or_else(|| asked(&ids, &loaded));
     if position > last {
         return Err(usage(format!("--position {position}: the prompt has tokens 0 to {last}")));
     }
@@ -75,6 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let report = Report {
         after: token_label(ids[position], &loaded)?,
         position,
+        at: !loaded.spoken.settings.causal,
         depths: depths
             .map(|(depth, logits)| self::depth(depth, logits, token, args.top.get(), &loaded))
             .collect::<anyhow::Result<_>>()?,
@@ -115,7 +119,8 @@ fn depth(blocks: usize, logits: &[f32], token: u32, top: usize, loaded: &Loaded)
 impl Report {
     fn lines(&self) -> String {
         let Self { after, position, token, logit, .. } = self;
-        let mut text = format!("after token {position}, {after}: what the stream would predict there\n");
+        let place = if self.at { "at" } else { "after" };
+        let mut text = format!("{place} token {position}, {after}: what the stream would predict there\n");
         for Depth { blocks, top, rank, probability } in &self.depths {
             let guesses: Vec<String> =
                 top.iter().map(|guess| format!("{} {:.3}", guess.token, guess.probability)).collect();

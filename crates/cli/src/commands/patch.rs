@@ -3,7 +3,7 @@
 use crate::args::Patch as Args;
 use crate::checkpoint;
 use crate::progress::Passes;
-use crate::prompt::{one_token, token_label, whole_prompt};
+use crate::prompt::{MASK, asked, one_token, token_label, whole_prompt};
 use crate::{machine, output, usage};
 use serde::Serialize;
 use softdict_inspect::patch::{Prompts, Restored, likeliest, patch};
@@ -38,9 +38,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             corrupt.len()
         )));
     }
+    let at = asked(&clean, &loaded);
+    if at != asked(&corrupt, &loaded) {
+        return Err(usage(format!("--clean and --corrupt must hide their last {MASK} at the same place")));
+    }
     let answer = |flag, text: &Option<String>, ids: &[u32]| match text {
         Some(text) => one_token(flag, text, &loaded),
-        None => Ok(likeliest(&model, ids)?),
+        None => Ok(likeliest(&model, ids, at)?),
     };
     let (token, against) =
         (answer("--token", &args.token, &clean)?, answer("--against", &args.against, &corrupt)?);
@@ -50,7 +54,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             "both prompts are answered by {label}; choose with --token and --against"
         )));
     }
-    let prompts = Prompts { clean: &clean, corrupt: &corrupt, answer: token, against };
+    let prompts = Prompts { clean: &clean, corrupt: &corrupt, answer: token, against, at };
     let mut passes = Passes::new("patching");
     let restored = patch(&model, prompts, &mut |done, total| passes.set(done, total))?;
     drop(passes);

@@ -6,6 +6,7 @@ mod signals;
 
 use crate::args::Train;
 use crate::progress::Watch;
+use crate::prompt::MASK;
 use crate::summary::Plan;
 use crate::{checkpoint, machine, output};
 use candle_core::Device;
@@ -21,6 +22,8 @@ use std::process::ExitCode;
 
 /// Tokens of the closing sample at most.
 const PREVIEW: usize = 200;
+/// Lines of each kind of tale that a run on the tales ends with: a second's work.
+const TALES: u64 = 50;
 
 pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
     let device = machine::prepare(&args.machine)?;
@@ -44,6 +47,7 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
         dataset,
         text_name,
         tokenizer: tokenizer.to_json(),
+        mask: checkpoint::mask(config, tokenizer.vocab_size()),
         device: &device,
         probe: &probe,
     };
@@ -92,17 +96,30 @@ fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -
         return Ok(());
     }
     let loaded = checkpoint::open(run, Which::Best, device)?;
-    let sample = super::sample::preview(
-        &loaded,
-        &SampleOptions { tokens: settings.sample.tokens.min(PREVIEW), ..settings.sample.clone() },
-        settings.train.seed,
-    )?;
-    output::notice("a sample:");
-    output::text(&sample)?;
-    output::data(b"\n")?;
     let prompt = suggested_prompt(dataset, tokenizer)?;
+    let next = if loaded.mask().is_some() {
+        format!("softdict lens {shown} --prompt \"{prompt} {MASK}\"")
+    } else {
+        let options =
+            SampleOptions { tokens: settings.sample.tokens.min(PREVIEW), ..settings.sample.clone() };
+        let sample = super::sample::preview(&loaded, &options, settings.train.seed)?;
+        output::notice("a sample:");
+        output::text(&sample)?;
+        output::data(b"\n")?;
+        format!("softdict sample {shown} --tokens 300")
+    };
+    if prepare::is_of_tales(prepared)? {
+        match super::tales::report(&loaded, TALES) {
+            Ok(report) => {
+                output::notice("what it learned of the tales:");
+                output::text(&report.lines())?;
+            }
+            // settings that were changed can make their words unreadable, which ends no run
+            Err(error) => output::notice(format!("what it learned of the tales cannot be told: {error:#}")),
+        }
+    }
     output::notice(format!(
-        "next:\n  softdict sample {shown} --tokens 300\n  softdict attention {shown} --prompt \"{prompt}\" --out attention.html\n  softdict heads {shown}"
+        "next:\n  {next}\n  softdict attention {shown} --prompt \"{prompt}\" --out attention.html\n  softdict heads {shown}"
     ));
     Ok(())
 }

@@ -13,7 +13,7 @@ use softdict_checkpoint::Which;
 use softdict_corpus::Tale;
 use softdict_model::{ModelConfig, Parameters};
 use softdict_tokenizer::{Dataset, Kind, TextFile, Tokenizer, encode_to_file};
-use softdict_trainer::TrainError;
+use softdict_trainer::{Objective, TrainError};
 use std::path::{Path, PathBuf};
 
 /// Lines of the embedded tales that a run without a text is trained on, and their seed.
@@ -37,11 +37,29 @@ pub(super) enum Start {
     Resume(Parameters, PathBuf),
 }
 
+/// The tales that suit an objective.
+fn tales(objective: Objective) -> anyhow::Result<TextFile> {
+    let tale = match objective {
+        Objective::Next => Tale::Tales,
+        Objective::Masked => Tale::Cloze,
+    };
+    Ok(TextFile::from_bytes(TALES, softdict_corpus::generate(tale, TALE_LINES, TALE_SEED))?)
+}
+
+/// Whether a run is trained on the tales.
+///
+/// # Errors
+/// When they cannot be told.
+pub(super) fn is_of_tales(prepared: &Prepared) -> anyhow::Result<bool> {
+    let tales = tales(prepared.settings.train.objective)?;
+    Ok(prepared.dataset.record.text_sha256 == tales.sha256())
+}
+
 /// The text to train on, opened and checked.
-fn text(args: &Train) -> anyhow::Result<TextFile> {
+fn text(args: &Train, objective: Objective) -> anyhow::Result<TextFile> {
     let text = match &args.text {
         Some(path) => TextFile::open(path)?,
-        None => TextFile::from_bytes(TALES, softdict_corpus::generate(Tale::Tales, TALE_LINES, TALE_SEED))?,
+        None => tales(objective)?,
     };
     for note in text.notes() {
         output::notice(note);
@@ -82,7 +100,7 @@ pub(super) fn started(args: &Train, run: &Path, device: &Device) -> anyhow::Resu
         adopt(from, &mut settings, args)?;
     }
     settings.check()?;
-    let text = text(args)?;
+    let text = text(args, settings.train.objective)?;
     refuse_used(run, args.overwrite)?;
     if let (Some(reason), None, None) = (reason, &args.config, &from) {
         output::notice(reason);
@@ -91,7 +109,9 @@ pub(super) fn started(args: &Train, run: &Path, device: &Device) -> anyhow::Resu
         (from.tokenizer, from.config.vocab_size, Start::From(from.parameters))
     } else {
         let tokenizer = learn_tokenizer(&settings, &text)?;
-        let vocab_size = tokenizer.vocab_size();
+        // one row more stands for what is hidden
+        let masks = settings.train.objective == Objective::Masked;
+        let vocab_size = tokenizer.vocab_size() + usize::from(masks);
         (tokenizer, vocab_size, Start::Fresh)
     };
     let config = ModelConfig::new(&settings.model, vocab_size)?;
@@ -198,7 +218,7 @@ pub(super) fn resumed(args: &Train, run: &Path, device: &Device) -> anyhow::Resu
     let tokenizer = Tokenizer::from_bytes(json, &folder.join("tokenizer.json").display().to_string())?;
     let (dataset, text_name) = match &args.text {
         Some(_) => {
-            let text = text(args)?;
+            let text = text(args, settings.train.objective)?;
             check_same_text(run, &text)?;
             let fraction = settings.data.val_fraction;
             let (dataset, _) =

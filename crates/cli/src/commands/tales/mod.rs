@@ -1,18 +1,20 @@
 //! `softdict tales`: what a model learned of the tales, as the documents show it, but by trained heads.
 
+mod questions;
+
 use crate::args::Tales as Args;
 use crate::checkpoint::{self, Loaded};
+use crate::prompt::token_text;
 use crate::{machine, output};
-use anyhow::{Context, bail};
-use candle_core::IndexOp;
+use anyhow::Context;
+use questions::{Question, likeliest, pair, passes, place};
 use serde::Serialize;
-use softdict_corpus::{Answer, Class, Line, Part, Tale, line_at};
+use softdict_corpus::{Part, Tale, line_at};
 use softdict_inspect::ablation::HeadId;
 use softdict_inspect::capture;
-use softdict_inspect::patch::{Prompts, Restored, patch};
+use softdict_inspect::patch::{Restored, patch};
 use softdict_model::{NoTap, Transformer};
 use std::fmt::Write as _;
-use std::ops::Range;
 
 /// A seed that neither training nor evaluation draws from.
 const SEED: u64 = 99;
@@ -23,7 +25,7 @@ const SHOWN: usize = 6;
 
 /// What is printed; the names of the JSON object.
 #[derive(Debug, Serialize)]
-struct Report {
+pub(crate) struct Report {
     /// Tables that training never showed.
     dictionaries: Kind,
     /// Of these, pairs that training never showed in any table.
@@ -34,6 +36,8 @@ struct Report {
     pronouns: Kind,
     /// What carries the choice of the referent, the most first.
     carriers: Vec<Carrier>,
+    /// Whether the model sees both ways and fills in hidden words.
+    fills_in: bool,
 }
 
 /// Lines of one kind.
@@ -79,67 +83,30 @@ struct Carrier {
     share: f64,
 }
 
-/// A line as ids, and where its words are.
-struct Read {
-    ids: Vec<u32>,
-    answers: Vec<Places>,
-}
-
-/// Token places of an answer's words.
-struct Places {
-    word: usize,
-    entry: usize,
-    others: Vec<usize>,
-}
-
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let device = machine::prepare(&args.source.machine)?;
     let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;
-    let model = loaded.speaker()?;
-    let count = u64::from(args.lines);
-    let dictionaries = measure(&loaded, &model, Tale::Dictionaries, Part::Training, count)?;
-    let report = Report {
-        table: table(&loaded, &model, dictionaries.head)?,
-        dictionaries,
-        held_out_dictionaries: measure(&loaded, &model, Tale::Dictionaries, Part::HeldOut, count)?,
-        pronouns: measure(&loaded, &model, Tale::Pronouns, Part::HeldOut, count)?,
-        carriers: carriers(&loaded, &model)?,
-    };
+    let report = report(&loaded, args.lines.into())?;
     output::text(&if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.lines() })
 }
 
-/// Where the word at `range` is among the tokens of `text`: the token that ends where it ends.
-fn place(loaded: &Loaded, text: &str, range: &Range<usize>, ids: &[u32]) -> anyhow::Result<usize> {
-    let before = loaded.tokenizer.encode(text.get(..range.end).unwrap_or_default())?;
-    if before.is_empty() || !ids.starts_with(&before) {
-        bail!(
-            "{}: its tokens are not words of the tales, so their places cannot be told",
-            loaded.folder.display()
-        );
-    }
-    Ok(before.len() - 1)
-}
-
-fn read(loaded: &Loaded, line: &Line) -> anyhow::Result<Read> {
-    let reads = || format!("{} cannot read the tales", loaded.folder.display());
-    let ids = loaded.tokenizer.encode(&line.text).with_context(reads)?;
-    let context = loaded.spoken.context();
-    if ids.len() > context {
-        bail!("a line of the tales is {} tokens here, and the model sees {context} at once", ids.len());
-    }
-    let at = |range: &Range<usize>| place(loaded, &line.text, range, &ids);
-    let places = |answer: &Answer| -> anyhow::Result<Places> {
-        let others = answer.others.iter().map(at).collect::<anyhow::Result<_>>()?;
-        Ok(Places { word: at(&answer.word)?, entry: at(&answer.entry)?, others })
-    };
-    let answers = line.answers.iter().map(places).collect::<anyhow::Result<_>>()?;
-    Ok(Read { ids, answers })
-}
-
-/// The likeliest token after each of a line's.
-fn likeliest(model: &Transformer, ids: &[u32]) -> anyhow::Result<Vec<u32>> {
-    let logits = model.forward(ids, ids.len(), &mut NoTap)?;
-    Ok(logits.i(0)?.argmax(1)?.to_vec1()?)
+/// What a model learned of the tales, over `count` lines of each kind.
+///
+/// # Errors
+/// When the tokenizer splits the words of the tales, or the model fails.
+pub(crate) fn report(loaded: &Loaded, count: u64) -> anyhow::Result<Report> {
+    let model = loaded.speaker()?;
+    let fills_in = loaded.mask().is_some();
+    let sentences = if fills_in { Tale::Referents } else { Tale::Pronouns };
+    let dictionaries = measure(loaded, &model, Tale::Dictionaries, Part::Training, count)?;
+    Ok(Report {
+        table: table(loaded, &model, dictionaries.head)?,
+        dictionaries,
+        held_out_dictionaries: measure(loaded, &model, Tale::Dictionaries, Part::HeldOut, count)?,
+        pronouns: measure(loaded, &model, sentences, Part::HeldOut, count)?,
+        carriers: carriers(loaded, &model, sentences)?,
+        fills_in,
+    })
 }
 
 fn all_heads(model: &Transformer) -> (Vec<usize>, Vec<usize>) {
@@ -152,20 +119,20 @@ fn measure(loaded: &Loaded, model: &Transformer, tale: Tale, part: Part, count: 
     let mut sums = vec![[0.0f64; 2]; layers.len() * heads.len()];
     let (mut questions, mut right) = (0, 0);
     for index in 0..count {
-        let line = line_at(tale, part, SEED, index);
-        let Read { ids, answers } = read(loaded, &line)?;
-        let guesses = likeliest(model, &ids)?;
-        let patterns = capture(model, &ids, &layers, &heads, &mut NoTap)?;
-        // of held-out lines only the answers that training never showed
-        for (places, _) in
-            answers.iter().zip(&line.answers).filter(|(_, answer)| answer.held_out == (part == Part::HeldOut))
-        {
-            questions += 1;
-            right += usize::from(guesses[places.word - 1] == ids[places.word]);
-            for (sums, pattern) in sums.iter_mut().zip(patterns.chunks_exact(ids.len() * ids.len())) {
-                let row = &pattern[(places.word - 1) * ids.len()..places.word * ids.len()];
-                sums[0] += f64::from(row[places.entry]);
-                sums[1] += places.others.iter().map(|&other| f64::from(row[other])).sum::<f64>();
+        for pass in passes(loaded, &line_at(tale, part, SEED, index))? {
+            let ids = &pass.ids;
+            let guesses = likeliest(model, ids)?;
+            let patterns = capture(model, ids, &layers, &heads, &mut NoTap)?;
+            // of held-out lines only the answers that training never showed
+            let asked = pass.questions.iter().filter(|own| own.held_out == (part == Part::HeldOut));
+            for Question { at, answer, entry, others, .. } in asked {
+                questions += 1;
+                right += usize::from(guesses[*at] == *answer);
+                for (sums, pattern) in sums.iter_mut().zip(patterns.chunks_exact(ids.len() * ids.len())) {
+                    let row = &pattern[at * ids.len()..(at + 1) * ids.len()];
+                    sums[0] += f64::from(row[*entry]);
+                    sums[1] += others.iter().map(|&other| f64::from(row[other])).sum::<f64>();
+                }
             }
         }
     }
@@ -184,7 +151,8 @@ fn table(loaded: &Loaded, model: &Transformer, head: HeadId) -> anyhow::Result<T
     let mut rows = Vec::new();
     for (key, value) in &pairs {
         let text = format!("{table} ; {key}");
-        let ids = loaded.tokenizer.encode(&text)?;
+        let mut ids = loaded.tokenizer.encode(&text)?;
+        ids.extend(loaded.mask());
         let last = ids.len() - 1;
         let pattern = capture(model, &ids, &[head.layer], &[head.head], &mut NoTap)?;
         let mut attention = Vec::new();
@@ -193,7 +161,7 @@ fn table(loaded: &Loaded, model: &Transformer, head: HeadId) -> anyhow::Result<T
             let at = place(loaded, &text, &(found..found + 1 + value.len()), &ids)?;
             attention.push(pattern[last * ids.len() + at]);
         }
-        let answer = loaded.tokenizer.token_text(likeliest(model, &ids)?[last])?;
+        let answer = token_text(likeliest(model, &ids)?[last], loaded)?;
         let right = answer.trim() == *value;
         rows.push(Asked { key: (*key).to_owned(), attention, answer: answer.trim().to_owned(), right });
     }
@@ -202,23 +170,22 @@ fn table(loaded: &Loaded, model: &Transformer, head: HeadId) -> anyhow::Result<T
 }
 
 /// What carries the choice: sentences that differ in the adjective alone, one activation of the one put into the other.
-fn carriers(loaded: &Loaded, model: &Transformer) -> anyhow::Result<Vec<Carrier>> {
+fn carriers(loaded: &Loaded, model: &Transformer, sentences: Tale) -> anyhow::Result<Vec<Carrier>> {
     let (layers, heads) = all_heads(model);
-    // at the adjective, between it and the last token, and at the last token
+    // at the adjective, at the row that answers, and elsewhere
     let mut sums = vec![[0.0f64; 3]; layers.len() * (heads.len() + 1)];
     let mut pairs = 0;
     for index in 0..PAIRS {
-        let line = line_at(Tale::Pronouns, Part::HeldOut, SEED, index);
-        let Some((clean, corrupt, answers, cue)) = pair(loaded, &line)? else { continue };
-        let prompts = Prompts { clean: &clean, corrupt: &corrupt, answer: answers[0], against: answers[1] };
-        let Restored { heads: of_heads, ffn, .. } = patch(model, prompts, &mut |_, _| ())?;
-        let last = clean.len() - 1;
+        let line = line_at(sentences, Part::HeldOut, SEED, index);
+        let Some(pair) = pair(loaded, &line)? else { continue };
+        let Restored { heads: of_heads, ffn, .. } = patch(model, pair.prompts(), &mut |_, _| ())?;
         for (layer, (of_heads, ffn)) in of_heads.iter().zip(&ffn).enumerate() {
             for (nth, shares) in of_heads.iter().chain([ffn]).enumerate() {
                 let sums = &mut sums[layer * (heads.len() + 1) + nth];
-                sums[0] += shares[cue];
-                sums[1] += shares[cue + 1..last].iter().sum::<f64>();
-                sums[2] += shares[last];
+                let (cue, at) = (shares[pair.cue], shares[pair.at]);
+                for (sum, share) in sums.iter_mut().zip([cue, at, shares.iter().sum::<f64>() - cue - at]) {
+                    *sum += share;
+                }
             }
         }
         pairs += 1;
@@ -227,9 +194,9 @@ fn carriers(loaded: &Loaded, model: &Transformer) -> anyhow::Result<Vec<Carrier>
     for (index, sums) in sums.iter().enumerate() {
         let (layer, nth) = (index / (heads.len() + 1), index % (heads.len() + 1));
         let part = if nth < heads.len() { format!("head {layer}.{nth}") } else { format!("FFN {layer}") };
-        for (token, sum) in
-            ["at the adjective", "between", "where the noun is asked for"].into_iter().zip(sums)
-        {
+        let asked =
+            if loaded.mask().is_some() { "at the pronoun's place" } else { "where the noun is asked for" };
+        for (token, sum) in ["at the adjective", asked, "elsewhere"].into_iter().zip(sums) {
             carriers.push(Carrier { part: part.clone(), token, share: sum / f64::from(pairs.max(1)) });
         }
     }
@@ -237,23 +204,9 @@ fn carriers(loaded: &Loaded, model: &Transformer) -> anyhow::Result<Vec<Carrier>
     Ok(carriers)
 }
 
-/// The prompt of a sentence, the same with an adjective of another noun's class, the two answers, and the adjective's place.
-#[expect(clippy::type_complexity, reason = "four values of one pair, used once")]
-fn pair(loaded: &Loaded, line: &Line) -> anyhow::Result<Option<(Vec<u32>, Vec<u32>, [u32; 2], usize)>> {
-    let Some(answer) = line.answers.first() else { return Ok(None) };
-    let (Some(other), prompt) = (answer.others.first(), line.prompt(answer)) else { return Ok(None) };
-    let Some(class) = Class::of_noun(line.word(other)) else { return Ok(None) };
-    let Some(adjective) = class.adjectives().first() else { return Ok(None) };
-    let changed = format!("{}{adjective}{}", &prompt[..answer.cue.start], &prompt[answer.cue.end..]);
-    let (clean, corrupt) = (loaded.tokenizer.encode(prompt)?, loaded.tokenizer.encode(&changed)?);
-    let whole = read(loaded, line)?;
-    let (right, wrong) = (whole.ids[whole.answers[0].word], whole.ids[whole.answers[0].others[0]]);
-    let cue = place(loaded, &line.text, &answer.cue, &whole.ids)?;
-    Ok((clean.len() == corrupt.len()).then_some((clean, corrupt, [right, wrong], cue)))
-}
-
 impl Report {
-    fn lines(&self) -> String {
+    /// The report as text.
+    pub(crate) fn lines(&self) -> String {
         let mut text = String::new();
         let Kind { lines, questions, head, entry, others, .. } = &self.dictionaries;
         let held_out = &self.held_out_dictionaries;
@@ -289,9 +242,14 @@ impl Report {
         let _ = writeln!(
             text,
             "\nPRONOUNS: {questions} of {lines} sentences, with a noun and an adjective that training never showed together: \
-             {:.1} % right\nof all heads, {head} has the most attention on the right noun where it is asked for: {entry:.3}, and \
-             {others:.3} on the wrong ones\n",
-            self.pronouns.percent()
+             {:.1} % right\nof all heads, {head} has the most attention on the right noun {}: {entry:.3}, and {others:.3} on \
+             the wrong ones\n",
+            self.pronouns.percent(),
+            if self.fills_in {
+                "at the pronoun's own place, which is hidden"
+            } else {
+                "where it is asked for"
+            }
         );
         text.push_str(
             "What carries the choice: sentences that differ in the adjective alone, one activation of the one put into the other;\n\
