@@ -56,5 +56,5 @@ fn means(loaded: &Loaded, model: &Transformer, text: Option<&Path>) -> anyhow::R
     if text.is_none() {
         notice(format!("means of heads: over {} windows of {name}", windows.len()));
     }
-    Ok(HeadMeans::over(model, &together(&windows, model.config(), loaded.mask()))?)
+    Ok(HeadMeans::over(model, &together(&windows, model.config(), loaded.masking()?))?)
 }

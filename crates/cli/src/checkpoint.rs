@@ -3,6 +3,7 @@
 use crate::machine::device_name;
 use crate::output::{grouped, notice};
 use crate::progress::Bytes;
+use crate::settings::Settings;
 use anyhow::{Context, bail};
 use candle_core::{Device, Tensor};
 use softdict_checkpoint::{Checkpoint, Error, Progress, Which};
@@ -11,6 +12,7 @@ use softdict_kernels::Ops;
 use softdict_model::{CachedTransformer, Decoder, ModelConfig, Parameter, Parameters, Reader, Transformer};
 use softdict_sampler::SampleError;
 use softdict_tokenizer::{Dataset, TextFile, Tokenizer, encode_to_file};
+use softdict_trainer::Masking;
 use std::path::{Path, PathBuf};
 
 /// Lines of the tales to measure on, and a seed that `train` does not use.
@@ -68,6 +70,16 @@ impl Loaded {
         mask(&self.config, self.tokenizer.vocab_size())
     }
 
+    /// How the model is asked for hidden tokens, if it is: as in its run, else as its run would by default.
+    ///
+    /// # Errors
+    /// When the run's settings cannot be read.
+    pub(crate) fn masking(&self) -> anyhow::Result<Option<Masking>> {
+        let Some(mask) = self.mask() else { return Ok(None) };
+        let rate = Settings::of_run(self.run.as_deref())?.train.mask_rate;
+        Ok(Some(Masking { mask, rate }))
+    }
+
     /// The ids of `text`, or those that the run was trained and evaluated on.
     ///
     /// # Errors
@@ -93,7 +105,7 @@ impl Loaded {
         }
         let name = "lines of the embedded tales";
         notice(format!("{} is not part of a run: {name} stand in for its text", self.folder.display()));
-        let tale = if self.mask().is_some() { Tale::Cloze } else { Tale::Tales };
+        let tale = if self.mask().is_some() { Tale::Referents } else { Tale::Tales };
         let tales = softdict_corpus::generate(tale, FRESH_LINES, FRESH_SEED);
         Corpus::of_text(&TextFile::from_bytes(name, tales)?, &self.tokenizer).with_context(|| {
             format!("{} has no text of its own, and cannot read the tales", self.folder.display())

@@ -1,9 +1,11 @@
 //! Settings that follow from the text, as the files in `configs/` would give them, and why.
 
 use crate::settings::Settings;
+use softdict_trainer::Objective;
 
-/// The preset of the embedded tales; also a file that can be copied and changed.
+/// The presets of the embedded tales; also files that can be copied and changed.
 pub(crate) const TALES: &str = include_str!("../../../configs/tales.toml");
+const REFERENTS: &str = include_str!("../../../configs/referents.toml");
 
 /// A size of text and what suits it.
 struct Preset {
@@ -43,9 +45,13 @@ pub(crate) fn for_text(bytes: u64) -> anyhow::Result<(Settings, &'static str)> {
     Ok((settings, preset.reason))
 }
 
-/// Settings for the embedded tales.
-pub(crate) fn for_tales() -> anyhow::Result<Settings> {
-    Settings::default().with(Some(("configs/tales.toml", TALES)), &[])
+/// Settings for the embedded tales: what comes next in them, or what is hidden in them.
+pub(crate) fn for_tales(objective: Objective) -> anyhow::Result<Settings> {
+    let file = match objective {
+        Objective::Next => ("configs/tales.toml", TALES),
+        Objective::Masked => ("configs/referents.toml", REFERENTS),
+    };
+    Settings::default().with(Some(file), &[])
 }
 
 #[cfg(test)]
@@ -57,6 +63,10 @@ mod tests {
         for bytes in [0, 49_999, 50_000, 1_000_000, 1 << 40] {
             for_text(bytes).unwrap().0.check().unwrap();
         }
-        for_tales().unwrap().check().unwrap();
+        for objective in [Objective::Next, Objective::Masked] {
+            let settings = for_tales(objective).unwrap();
+            settings.check().unwrap();
+            assert_eq!(settings.train.objective, objective);
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::output;
 use softdict_inspect::ablation::Batch;
 use softdict_model::ModelConfig;
 use softdict_tokenizer::TokenFile;
-use softdict_trainer::masking;
+use softdict_trainer::Masking;
 use std::collections::BTreeMap;
 
 /// Rows and logits of a pass, at most.
@@ -26,17 +26,17 @@ pub(crate) fn scored_tokens(corpus: &Corpus) -> (&TokenFile, String) {
 }
 
 /// As many windows to a pass as memory allows; each is one token longer than what the model reads. A model that fills in
-/// hidden tokens, those with the id `mask`, is asked as in [`softdict_trainer::evaluate`].
-pub(crate) fn together(windows: &[Vec<u32>], config: &ModelConfig, mask: Option<u32>) -> Vec<Batch> {
+/// hidden tokens is asked as in [`softdict_trainer::evaluate`].
+pub(crate) fn together(windows: &[Vec<u32>], config: &ModelConfig, masking: Option<Masking>) -> Vec<Batch> {
     let time = windows.first().map_or(1, Vec::len).max(2) - 1;
     let together = (ROWS.min(LOGITS / config.vocab_size) / time).max(1);
     let mut batches: Vec<Batch> = windows.chunks(together).map(Batch::new).collect();
-    if let Some(mask) = mask {
+    if let Some(masking) = masking {
         let windows = batches
             .iter_mut()
             .flat_map(|Batch { ids, targets, time }| ids.chunks_mut(*time).zip(targets.chunks_mut(*time)));
         windows.enumerate().for_each(|(nth, (ids, targets))| {
-            masking::hide_for_evaluation(ids, targets, mask, nth * time);
+            masking.hide_for_evaluation(ids, targets, nth * time);
         });
     }
     batches

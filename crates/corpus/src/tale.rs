@@ -20,14 +20,11 @@ pub enum Tale {
     /// Both: of three lines about two are dictionaries, which take longer to learn.
     #[default]
     Tales,
-    /// The same with referents instead of pronouns: for models that fill in hidden words.
-    Cloze,
 }
 
 impl Tale {
     /// Every tale, in the order of the documentation.
-    pub const ALL: [Self; 5] =
-        [Self::Pronouns, Self::Referents, Self::Dictionaries, Self::Tales, Self::Cloze];
+    pub const ALL: [Self; 4] = [Self::Pronouns, Self::Referents, Self::Dictionaries, Self::Tales];
 
     /// The name used on the command line.
     pub fn name(self) -> &'static str {
@@ -36,7 +33,6 @@ impl Tale {
             Self::Referents => "referents",
             Self::Dictionaries => "dictionaries",
             Self::Tales => "tales",
-            Self::Cloze => "cloze",
         }
     }
 }
@@ -65,8 +61,8 @@ pub enum Part {
     HeldOut,
 }
 
-/// Line `index` of a tale: a pure function of its arguments. Line `index` of [`Tale::Tales`] or [`Tale::Cloze`]
-/// is line `index` of one of the two that it mixes.
+/// Line `index` of a tale: a pure function of its arguments. Line `index` of [`Tale::Tales`] is line `index` of
+/// one of the two that it mixes.
 pub fn line_at(tale: Tale, part: Part, seed: u64, index: u64) -> Line {
     let held_out = part == Part::HeldOut;
     let mut stream = Stream::new(seed, Purpose::Corpus, 2 * index + u64::from(held_out));
@@ -74,10 +70,9 @@ pub fn line_at(tale: Tale, part: Part, seed: u64, index: u64) -> Line {
     let is_pronoun = stream.below(3) == 0;
     match tale {
         Tale::Tales if is_pronoun => pronouns::line(&mut stream, held_out),
-        Tale::Cloze if is_pronoun => pronouns::referent(&mut stream, held_out),
         Tale::Pronouns => pronouns::line(&mut stream, held_out),
         Tale::Referents => pronouns::referent(&mut stream, held_out),
-        Tale::Tales | Tale::Cloze | Tale::Dictionaries => {
+        Tale::Tales | Tale::Dictionaries => {
             dictionaries::line(&mut stream, dictionaries::keys(seed, held_out, index), held_out)
         }
     }
@@ -164,16 +159,6 @@ mod tests {
     }
 
     #[test]
-    fn a_cloze_has_the_same_tables_and_referents_for_pronouns() {
-        for index in 0..500 {
-            let of = |tale| line_at(tale, Part::Training, 3, index);
-            let is_pronoun = of(Tale::Tales) == of(Tale::Pronouns);
-            let other = if is_pronoun { Tale::Referents } else { Tale::Dictionaries };
-            assert_eq!(of(Tale::Cloze), of(other));
-        }
-    }
-
-    #[test]
     fn lines_can_be_skipped_to() {
         let mut all = lines(Tale::Tales, Part::HeldOut, 4);
         let expected: Vec<Line> = all.by_ref().take(9).skip(5).collect();
@@ -184,7 +169,7 @@ mod tests {
 
     #[test]
     fn no_held_out_pair_meets_in_a_line_of_the_training_text() {
-        let text = generate(Tale::Tales, 20_000, 1) + &generate(Tale::Cloze, 5000, 2);
+        let text = generate(Tale::Tales, 20_000, 1) + &generate(Tale::Referents, 5000, 2);
         let bindings = KEYS.into_iter().zip(VALUES);
         let states = Class::ALL
             .into_iter()
@@ -235,7 +220,8 @@ mod tests {
             assert_eq!(tale.name().parse(), Ok(tale));
         }
         let error = "tale".parse::<Tale>().unwrap_err();
-        let message = r#"corpus: there is no tale "tale"; choose one of pronouns, referents, dictionaries, tales, cloze"#;
+        let message =
+            r#"corpus: there is no tale "tale"; choose one of pronouns, referents, dictionaries, tales"#;
         assert_eq!(error.to_string(), message);
     }
 }

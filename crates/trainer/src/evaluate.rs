@@ -2,7 +2,7 @@
 //! evaluation to the next.
 
 use crate::error::Result;
-use crate::masking;
+use crate::masking::Masking;
 use softdict_model::Batch;
 use softdict_tokenizer::{SplitRecord, TokenFile};
 
@@ -29,8 +29,8 @@ impl Evaluation {
 
 /// Evaluates the first `most` tokens (all when absent) in windows of the context that do not overlap.
 ///
-/// `loss` returns the sum of a batch's losses in nats. The last window may be shorter. With `mask`, the id that stands for
-/// a hidden token, some tokens of each window are hidden and predicted instead of the next ones. Returns `None` when there
+/// `loss` returns the sum of a batch's losses in nats. The last window may be shorter. With `masking`, some
+/// tokens of each window are hidden and predicted instead of the next ones. Returns `None` when there
 /// is nothing to predict.
 ///
 /// # Errors
@@ -41,7 +41,7 @@ pub fn evaluate(
     tokens: &TokenFile,
     most: Option<usize>,
     batch: usize,
-    mask: Option<u32>,
+    masking: Option<Masking>,
 ) -> Result<Option<Evaluation>> {
     let predicted = tokens.len().saturating_sub(1).min(most.unwrap_or(usize::MAX));
     if predicted == 0 {
@@ -53,12 +53,12 @@ pub fn evaluate(
         let mut inputs = vec![0; count * time];
         let mut targets = vec![0; count * time];
         tokens.copy_to(start..start + count * time, &mut inputs)?;
-        if let Some(mask) = mask {
+        if let Some(masking) = masking {
             let windows = inputs.chunks_mut(time).zip(targets.chunks_mut(time)).enumerate();
             windows.for_each(|(nth, (inputs, targets))| {
-                masking::hide_for_evaluation(inputs, targets, mask, start + nth * time);
+                masking.hide_for_evaluation(inputs, targets, start + nth * time);
             });
-            counted += count * masking::predicted(time);
+            counted += count * masking.predicted(time);
         } else {
             tokens.copy_to(start + 1..start + 1 + count * time, &mut targets)?;
             counted += count * time;
@@ -107,7 +107,9 @@ mod tests {
         let mut engine = FusedEngine::new(&config).unwrap();
         let mut found = |parameters: &Parameters, batch| {
             let mut of = |batch: Batch<'_>| engine.loss(parameters, batch);
-            evaluate(&mut of, config.context(), &tokens, None, batch, Some(63)).unwrap().unwrap()
+            evaluate(&mut of, config.context(), &tokens, None, batch, Some(Masking { mask: 63, rate: 0.15 }))
+                .unwrap()
+                .unwrap()
         };
         let uniform = found(&Parameters::zeros(&config), 2);
         // one of eight in each of seven windows, and one of the three that are left

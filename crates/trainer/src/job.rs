@@ -3,6 +3,7 @@
 use crate::error::{Result, TrainError};
 use crate::evaluate::Evaluation;
 use crate::events::{Best, EndReason};
+use crate::masking::Masking;
 use crate::settings::{Objective, TrainSettings};
 use candle_core::Device;
 use softdict_model::{ModelConfig, Parameters};
@@ -34,9 +35,10 @@ pub struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// The mask, where something is hidden.
-    pub(crate) fn mask(&self) -> Option<u32> {
-        self.mask.filter(|_| self.settings.objective == Objective::Masked)
+    /// How tokens are hidden, where they are.
+    pub(crate) fn masking(&self) -> Option<Masking> {
+        let mask = self.mask.filter(|_| self.settings.objective == Objective::Masked)?;
+        Some(Masking { mask, rate: self.settings.mask_rate })
     }
 
     /// # Errors

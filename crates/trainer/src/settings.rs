@@ -1,7 +1,6 @@
 //! The `[train]` section of the settings.
 
 use crate::error::{Result, TrainError};
-use crate::masking;
 use crate::schedule::Schedule;
 use serde::{Deserialize, Serialize};
 use softdict_kernels::matmul::Precision;
@@ -91,6 +90,8 @@ pub struct TrainSettings {
     pub patience: Option<u64>,
     /// What the model is to tell.
     pub objective: Objective,
+    /// Share of the tokens that the masked objective hides.
+    pub mask_rate: f64,
     /// Which windows of the text a step sees.
     pub sampling: Sampling,
     /// Precision of the products with weights.
@@ -122,6 +123,7 @@ impl Default for TrainSettings {
             log_every: 10,
             patience: None,
             objective: Objective::Next,
+            mask_rate: 0.15,
             sampling: Sampling::Random,
             dtype: Dtype::F32,
             seed: 1337,
@@ -187,6 +189,8 @@ impl TrainSettings {
         for (key, beta) in [("train.beta1", self.beta1), ("train.beta2", self.beta2)] {
             real(key, beta, (0.0..1.0).contains(&beta), "at least 0 and below 1")?;
         }
+        let rate = self.mask_rate;
+        real("train.mask_rate", rate, rate > 0.0 && rate <= 1.0, "above 0 and at most 1")?;
         real("train.grad_clip", self.grad_clip, self.grad_clip >= 0.0, "above 0, or 0 for no clipping")?;
         if self.schedule != Schedule::Wsd
             && self.decay_steps.is_some_and(|decay_steps| decay_steps < self.warmup_steps)
@@ -218,14 +222,6 @@ impl TrainSettings {
     /// Largest norm of the gradient, if it is clipped.
     pub fn clip(&self) -> Option<f64> {
         (self.grad_clip > 0.0).then_some(self.grad_clip)
-    }
-
-    /// Tokens that one update predicts, of those that it sees.
-    pub fn predicted_per_step(&self, context: usize) -> usize {
-        match self.objective {
-            Objective::Next => self.tokens_per_step(context),
-            Objective::Masked => self.batch * self.accumulate * masking::predicted(context),
-        }
     }
 
     /// Tokens that one update sees.
@@ -266,6 +262,7 @@ mod tests {
         assert!(message(|s| s.seed = u64::MAX).contains("train.seed = 18446744073709551615"));
         assert!(message(|s| s.eval_every = 0).contains("train.eval_every = 0"));
         assert!(message(|s| s.learning_rate = f64::NAN).contains("train.learning_rate = NaN"));
+        assert!(message(|s| s.mask_rate = 0.0).contains("train.mask_rate = 0"));
         assert!(message(|s| s.beta2 = 1.0).contains("train.beta2 = 1"));
         let warmup = message(|s| (s.warmup_steps, s.decay_steps) = (20, Some(10)));
         assert!(

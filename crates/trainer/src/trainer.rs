@@ -5,7 +5,6 @@ use crate::error::{Result, TrainError};
 use crate::evaluate::{Evaluation, evaluate};
 use crate::events::{EndReason, Event, MetricsFile, Observer};
 use crate::job::{Job, Outcome};
-use crate::masking;
 use crate::optimizer::Optimizer;
 use crate::schedule::learning_rate;
 use crate::settings::Dtype;
@@ -248,13 +247,17 @@ impl<'a> Trainer<'a> {
     /// of them is no number, the weights stay as they were.
     fn descend(&mut self, step: u64, rate: f64) -> Result<(f64, f64)> {
         let (settings, context) = (self.job.settings, self.job.config.context());
-        let predicted = settings.predicted_per_step(context);
+        let masking = self.job.masking();
+        let predicted = match masking {
+            Some(masking) => settings.batch * settings.accumulate * masking.predicted(context),
+            None => settings.tokens_per_step(context),
+        };
         let mut loss = 0.0;
         for _ in 0..settings.accumulate {
             self.cursor.fill(&mut self.inputs, &mut self.targets)?;
-            if let Some(mask) = self.job.mask() {
+            if let Some(masking) = masking {
                 let mut stream = Stream::new(settings.seed, Purpose::Masking, self.state.passes);
-                masking::hide(&mut self.inputs, &mut self.targets, context, mask, &mut stream);
+                masking.hide(&mut self.inputs, &mut self.targets, context, &mut stream);
             }
             let batch = Batch { inputs: &self.inputs, targets: &self.targets, time: context };
             let dropout = DropoutPass { seed: settings.seed, pass: self.state.passes };
@@ -307,7 +310,7 @@ impl<'a> Trainer<'a> {
         let (engine, parameters, most) = (&mut self.engine, &self.parameters, settings.eval_tokens);
         let mut loss = |batch: Batch<'_>| engine.loss(parameters, batch);
         let found =
-            evaluate(&mut loss, self.job.config.context(), val, most, settings.batch, self.job.mask())?;
+            evaluate(&mut loss, self.job.config.context(), val, most, settings.batch, self.job.masking())?;
         let Some(found) = found else {
             self.state.evaluated = Some(self.state.step);
             return Ok(());
@@ -322,7 +325,7 @@ impl<'a> Trainer<'a> {
         let (step, train_loss) = (self.state.step, self.state.train_loss());
         let best = self.state.evaluated(found.loss);
         // a model that sees both sides of a token does not encode the text
-        let is_code = self.job.mask().is_none();
+        let is_code = self.job.masking().is_none();
         let val_bits_per_byte = is_code.then(|| found.bits_per_byte(self.job.dataset.record.val));
         tell(&Event::Eval { step, train_loss, val_loss: found.loss, val_bits_per_byte, best })?;
         if best && self.saved != Some(step) {

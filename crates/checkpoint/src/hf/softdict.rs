@@ -10,7 +10,7 @@ use softdict_model::{ModelConfig, ParameterTable};
 
 pub(super) const FORMAT: Format = Format {
     model_type: "softdict",
-    class: "SoftdictForCausalLM",
+    class: "SoftdictModel",
     entries,
     canonical: |name| Some(name.to_owned()),
     tied_head: None,

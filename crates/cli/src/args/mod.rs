@@ -313,7 +313,7 @@ pub(crate) enum TokenizerAction {
 
 #[derive(Debug, Args)]
 pub(crate) struct Corpus {
-    /// pronouns, dictionaries or both as tales; referents, or cloze with tables
+    /// pronouns, dictionaries, tales (both mixed) or referents
     #[arg(default_value = "tales")]
     pub(crate) kind: softdict_corpus::Tale,
     /// How many lines

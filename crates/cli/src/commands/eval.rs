@@ -31,8 +31,8 @@ pub(crate) fn run(args: &Eval) -> anyhow::Result<()> {
     let device = machine::prepare(&args.source.machine)?;
     let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;
     let config = &loaded.config;
-    let mask = loaded.mask();
-    if !config.settings.causal && mask.is_none() {
+    let masking = loaded.masking()?;
+    if !config.settings.causal && masking.is_none() {
         bail!(
             "{}: model.causal = false and no row for a hidden token, so every token sees what it would have to predict, and a loss means nothing",
             loaded.folder.display()
@@ -44,10 +44,10 @@ pub(crate) fn run(args: &Eval) -> anyhow::Result<()> {
     let batch = batch(args.batch.get(), config, &device);
     let mut found = Vec::new();
     for (tokens, size) in parts {
-        let evaluation = evaluate(loss.as_mut(), config.context(), tokens, None, batch, mask)?;
+        let evaluation = evaluate(loss.as_mut(), config.context(), tokens, None, batch, masking)?;
         found.extend(evaluation.map(|evaluation| (evaluation, size)));
     }
-    let Some(report) = report(&found, split, mask.is_none()) else {
+    let Some(report) = report(&found, split, masking.is_none()) else {
         bail!(
             "{}: one token and none after it, so there is nothing to predict; give a longer text",
             corpus.name

@@ -113,8 +113,8 @@ fn untrained(config: &ModelConfig, device: &Device) -> anyhow::Result<Transforme
 
 /// The windows that costs are measured on, as many to a pass as memory allows: `wanted` tokens, or what the time allows.
 fn batches(tokens: &TokenFile, loaded: &Loaded, wanted: Option<NonZeroUsize>) -> anyhow::Result<Vec<Batch>> {
-    let (config, mask) = (&loaded.spoken, loaded.mask());
-    if !config.settings.causal && mask.is_none() {
+    let (config, masking) = (&loaded.spoken, loaded.masking()?);
+    if !config.settings.causal && masking.is_none() {
         return Ok(Vec::new());
     }
     let context = config.context();
@@ -125,5 +125,5 @@ fn batches(tokens: &TokenFile, loaded: &Loaded, wanted: Option<NonZeroUsize>) ->
         ((WORK / (passes * weights)) as usize).clamp(FEWEST * context, TOKENS.max(FEWEST * context))
     };
     let count = wanted.map_or_else(allowed, NonZeroUsize::get).div_ceil(context);
-    Ok(together(&predicted_windows(tokens, context, count)?, config, mask))
+    Ok(together(&predicted_windows(tokens, context, count)?, config, masking))
 }

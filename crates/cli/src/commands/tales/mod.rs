@@ -6,7 +6,7 @@ use crate::args::Tales as Args;
 use crate::checkpoint::{self, Loaded};
 use crate::prompt::token_text;
 use crate::{machine, output};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use questions::{Question, likeliest, pair, passes, place};
 use serde::Serialize;
 use softdict_corpus::{Part, Tale, line_at};
@@ -26,17 +26,31 @@ const SHOWN: usize = 6;
 /// What is printed; the names of the JSON object.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
+    /// What it does with tables; none where its vocabulary lacks their words.
+    #[serde(flatten)]
+    tables: Option<Tables>,
+    /// What it does with pronouns; none where its vocabulary lacks their words.
+    #[serde(flatten)]
+    sentences: Option<Sentences>,
+}
+
+#[derive(Debug, Serialize)]
+struct Tables {
     /// Tables that training never showed.
     dictionaries: Kind,
     /// Of these, pairs that training never showed in any table.
     held_out_dictionaries: Kind,
     /// One table, and what the head looks at when each key is asked.
     table: Table,
+}
+
+#[derive(Debug, Serialize)]
+struct Sentences {
     /// Sentences with a noun and an adjective that training never showed together.
     pronouns: Kind,
     /// What carries the choice of the referent, the most first.
     carriers: Vec<Carrier>,
-    /// Whether the model sees both ways and fills in hidden words.
+    /// Whether the model sees both ways and tells the noun at the pronoun's own place.
     fills_in: bool,
 }
 
@@ -90,22 +104,39 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     output::text(&if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.lines() })
 }
 
-/// What a model learned of the tales, over `count` lines of each kind.
+/// What a model learned of the tales, over `count` lines of each kind that its vocabulary has the words of.
 ///
 /// # Errors
-/// When the tokenizer splits the words of the tales, or the model fails.
+/// When it has the words of none, or the model fails.
 pub(crate) fn report(loaded: &Loaded, count: u64) -> anyhow::Result<Report> {
     let model = loaded.speaker()?;
     let fills_in = loaded.mask().is_some();
-    let sentences = if fills_in { Tale::Referents } else { Tale::Pronouns };
-    let dictionaries = measure(loaded, &model, Tale::Dictionaries, Part::Training, count)?;
+    let tale = if fills_in { Tale::Referents } else { Tale::Pronouns };
+    let reads = |tale| passes(loaded, &line_at(tale, Part::HeldOut, SEED, 0)).map(|_| ());
+    let (tables, sentences) = (reads(Tale::Dictionaries), reads(tale));
+    if let (Err(error), Err(_)) = (&sentences, &tables) {
+        bail!("{error:#}");
+    }
     Ok(Report {
-        table: table(loaded, &model, dictionaries.head)?,
+        tables: tables.ok().map(|()| self::tables(loaded, &model, count)).transpose()?,
+        sentences: sentences.ok().map(|()| self::sentences(loaded, &model, tale, count)).transpose()?,
+    })
+}
+
+fn tables(loaded: &Loaded, model: &Transformer, count: u64) -> anyhow::Result<Tables> {
+    let dictionaries = measure(loaded, model, Tale::Dictionaries, Part::Training, count)?;
+    Ok(Tables {
+        table: table(loaded, model, dictionaries.head)?,
         dictionaries,
-        held_out_dictionaries: measure(loaded, &model, Tale::Dictionaries, Part::HeldOut, count)?,
-        pronouns: measure(loaded, &model, sentences, Part::HeldOut, count)?,
-        carriers: carriers(loaded, &model, sentences)?,
-        fills_in,
+        held_out_dictionaries: measure(loaded, model, Tale::Dictionaries, Part::HeldOut, count)?,
+    })
+}
+
+fn sentences(loaded: &Loaded, model: &Transformer, tale: Tale, count: u64) -> anyhow::Result<Sentences> {
+    Ok(Sentences {
+        pronouns: measure(loaded, model, tale, Part::HeldOut, count)?,
+        carriers: carriers(loaded, model, tale)?,
+        fills_in: loaded.mask().is_some(),
     })
 }
 
@@ -207,6 +238,18 @@ fn carriers(loaded: &Loaded, model: &Transformer, sentences: Tale) -> anyhow::Re
 impl Report {
     /// The report as text.
     pub(crate) fn lines(&self) -> String {
+        let mut text = self.tables.as_ref().map_or(String::new(), Tables::lines);
+        if let Some(sentences) = &self.sentences {
+            let gap = if text.is_empty() { "" } else { "\n" };
+            text.push_str(gap);
+            text.push_str(&sentences.lines());
+        }
+        text
+    }
+}
+
+impl Tables {
+    fn lines(&self) -> String {
         let mut text = String::new();
         let Kind { lines, questions, head, entry, others, .. } = &self.dictionaries;
         let held_out = &self.held_out_dictionaries;
@@ -238,36 +281,36 @@ impl Report {
             }
             let _ = writeln!(text, "  {answer}{}", if *right { "" } else { " (wrong)" });
         }
+        text
+    }
+}
+
+impl Sentences {
+    fn lines(&self) -> String {
         let Kind { lines, questions, head, entry, others, .. } = &self.pronouns;
-        let _ = writeln!(
-            text,
-            "\nPRONOUNS: {questions} of {lines} sentences, with a noun and an adjective that training never showed together: \
-             {:.1} % right\nof all heads, {head} has the most attention on the right noun {}: {entry:.3}, and {others:.3} on \
-             the wrong ones\n",
-            self.pronouns.percent(),
-            if self.fills_in {
-                "at the pronoun's own place, which is hidden"
-            } else {
-                "where it is asked for"
-            }
-        );
-        text.push_str(
-            "What carries the choice: sentences that differ in the adjective alone, one activation of the one put into the other;\n\
+        let place = if self.fills_in {
+            "at the pronoun's own place, which is hidden"
+        } else {
+            "where it is asked for"
+        };
+        let mut text = format!(
+            "PRONOUNS: {questions} of {lines} sentences, with a noun and an adjective that training never showed together: \
+             {:.1} % right\nof all heads, {head} has the most attention on the right noun {place}: {entry:.3}, and \
+             {others:.3} on the wrong ones\n\n\
+             What carries the choice: sentences that differ in the adjective alone, one activation of the one put into the other;\n\
              mean share of the answer that this brings back, directly and through what comes after it\n",
+            self.pronouns.percent(),
         );
         for Carrier { part, token, share } in self.carriers.iter().take(SHOWN) {
+            // writing to a String cannot fail
             let _ = writeln!(text, "  {:>6.1} %  {part} {token}", 100.0 * share);
         }
         let first = self.carriers.first().map_or(0.0, |carrier| carrier.share);
-        let _ = writeln!(
-            text,
-            "{}",
-            if first >= 0.9 {
-                "One part carries nearly all of it."
-            } else {
-                "No single part carries it all."
-            }
-        );
+        text.push_str(if first >= 0.9 {
+            "One part carries nearly all of it.\n"
+        } else {
+            "No single part carries it all.\n"
+        });
         text
     }
 }

@@ -41,7 +41,7 @@ pub(super) enum Start {
 fn tales(objective: Objective) -> anyhow::Result<TextFile> {
     let tale = match objective {
         Objective::Next => Tale::Tales,
-        Objective::Masked => Tale::Cloze,
+        Objective::Masked => Tale::Referents,
     };
     Ok(TextFile::from_bytes(TALES, softdict_corpus::generate(tale, TALE_LINES, TALE_SEED))?)
 }
@@ -78,16 +78,19 @@ fn settings_file(path: &Path) -> anyhow::Result<(String, String)> {
 pub(super) fn started(args: &Train, run: &Path, device: &Device) -> anyhow::Result<Prepared> {
     let from = args.from.as_deref().map(|path| checkpoint::open(path, Which::Best, device)).transpose()?;
     let bytes = args.text.as_deref().and_then(|path| std::fs::metadata(path).ok()).map(|data| data.len());
+    let file = args.config.as_deref().map(settings_file).transpose()?;
+    let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
     let (base, reason) = match (&args.text, bytes) {
-        (None, _) => (defaults::for_tales()?, None),
+        (None, _) => {
+            let asked = Settings::default().with(file, &args.set)?;
+            (defaults::for_tales(asked.train.objective)?, None)
+        }
         (Some(_), bytes) => {
             let bytes = bytes.unwrap_or(0);
             let (settings, reason) = defaults::for_text(bytes)?;
             (settings, Some(format!("defaults for {} of text: {reason}", output::bytes(bytes))))
         }
     };
-    let file = args.config.as_deref().map(settings_file).transpose()?;
-    let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
     let mut settings = base.with(file, &args.set)?;
     if !mentions(file.map(|(_, text)| text), &args.set, "train", "warmup_steps") {
         // a short run by the defaults still reaches its learning rate
