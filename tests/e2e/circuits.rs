@@ -228,7 +228,15 @@ fn a_run_keeps_its_heads_scores_and_its_history_is_drawn() {
         // training and validation loss, learning rate, and seven scores of four heads
         assert_eq!(text.matches("<path class=\"line\"").count(), 3 + 7 * 4);
     }
-    lab.softdict(&["history", "run", "--out", "h.doc"]).fails(2).says(&["h.doc", ".svg"]);
+    lab.softdict(&["history", "run", "--out", "h.png"]).ok().says(&["h.png"]);
+    let picture = lab.read("h.png");
+    let side = |at: usize| u32::from_be_bytes(picture[at..at + 4].try_into().unwrap());
+    // loss, learning rate and seven scores, 480 pixels each
+    assert_eq!((&picture[1..4], side(16), side(20)), (&b"PNG"[..], 1800, 9 * 480));
+    for other in ["h.doc", "h"] {
+        let done = lab.softdict(&["history", "run", "--out", other]).fails(2);
+        done.says(&[other, ".png", ".svg", ".html"]);
+    }
     lab.softdict(&["history", "none", "--out", "h.svg"]).fails(1).says(&["metrics.jsonl"]);
 }
 

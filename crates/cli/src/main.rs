@@ -9,6 +9,7 @@ mod checkpoint;
 mod commands;
 mod defaults;
 mod machine;
+mod metrics;
 mod output;
 mod progress;
 mod prompt;

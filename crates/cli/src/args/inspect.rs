@@ -176,7 +176,7 @@ pub(crate) struct Diff {
 pub(crate) struct History {
     /// A run's folder
     pub(crate) run: PathBuf,
-    /// Write here, a drawing (.svg) or a page (.html)
+    /// Write here, a picture (.png), a drawing (.svg) or a page (.html)
     #[arg(long, value_name = "PATH")]
     pub(crate) out: PathBuf,
 }

@@ -1,11 +1,15 @@
 //! A run over its steps, drawn: loss, learning rate, and every head's scores where they were kept.
 
-use super::colour::hex;
 use super::escape::markup;
 use super::page::Page;
 use crate::error::Result;
-use std::fmt::Write as _;
+use std::borrow::Cow;
 use std::io::Write;
+
+mod png;
+mod svg;
+
+use svg::svg;
 
 /// One line of a panel.
 #[derive(Debug, Clone)]
@@ -61,6 +65,14 @@ pub fn write_svg(title: &str, panels: &[Panel], out: &mut dyn Write) -> Result<(
     Ok(out.write_all(svg(title, panels).as_bytes())?)
 }
 
+/// Writes the panels as one PNG picture, light.
+///
+/// # Errors
+/// [`crate::InspectError::Png`] where the encoder or `out` fails.
+pub fn write_png(title: &str, panels: &[Panel], out: &mut dyn Write) -> Result<()> {
+    png::write(title, panels, out)
+}
+
 /// Writes the panels as a page that works offline.
 ///
 /// # Errors
@@ -113,94 +125,72 @@ fn number(value: f64) -> String {
     }
 }
 
-fn svg(title: &str, panels: &[Panel]) -> String {
-    let steps =
-        range(panels.iter().flat_map(|panel| &panel.series).flat_map(|s| &s.points).map(|point| point.0));
-    let height = HEIGHT * panels.len() as f64;
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"ui-sans-serif, system-ui, sans-serif\" \
-         font-size=\"12\" fill=\"currentColor\" role=\"img\" aria-label=\"{0}\"><title>{0}</title>",
-        markup(title)
-    );
-    for (nth, panel) in panels.iter().enumerate() {
-        push_panel(&mut text, panel, steps, nth as f64 * HEIGHT);
-    }
-    text.push_str("</svg>\n");
-    text
+/// What a drawing is made of, in units of the layout: x from left to right, y from top to bottom.
+enum Mark<'a> {
+    /// A piece of text on its baseline.
+    Text { at: (f64, f64), anchor: Anchor, ink: Ink, text: Cow<'a, str> },
+    /// A faint line from edge to edge of a panel's plot.
+    Rule { y: f64 },
+    /// A line through points, in pieces where values are missing.
+    Curve { name: &'a str, colour: [u8; 3], pieces: Vec<Vec<(f64, f64)>> },
 }
 
-fn push_panel(text: &mut String, panel: &Panel, steps: (f64, f64), top: f64) {
+/// Which part of a text its place is.
+#[derive(Clone, Copy, PartialEq)]
+enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// How a text is written.
+#[derive(Clone, Copy)]
+enum Ink {
+    Heading,
+    Faint,
+    Colour([u8; 3]),
+}
+
+/// The steps that the panels cover together.
+fn all_steps(panels: &[Panel]) -> (f64, f64) {
+    range(panels.iter().flat_map(|panel| &panel.series).flat_map(|s| &s.points).map(|point| point.0))
+}
+
+/// Lays a panel out, its top edge at `top`.
+fn marks(panel: &Panel, steps: (f64, f64), top: f64) -> Vec<Mark<'_>> {
     let values = range(panel.series.iter().flat_map(|series| &series.points).map(|point| point.1));
     let x = |step: f64| LEFT + (step - steps.0) / (steps.1 - steps.0) * (WIDTH - LEFT - RIGHT);
     let y = |value: f64| {
         top + HEIGHT - BOTTOM - (value - values.0) / (values.1 - values.0) * (HEIGHT - TOP - BOTTOM)
     };
-    // writing to a String cannot fail
-    let _ = write!(
-        text,
-        "<g class=\"panel-drawing\"><text x=\"{LEFT}\" y=\"{}\" font-weight=\"600\" font-size=\"14\">{}</text>",
-        top + 20.0,
-        markup(&panel.title)
-    );
+    let text = |at, anchor, ink, text| Mark::Text { at, anchor, ink, text };
+    let mut marks = vec![text((LEFT, top + 20.0), Anchor::Start, Ink::Heading, panel.title.as_str().into())];
     for tick in ticks(values, 4.0) {
-        let _ = write!(
-            text,
-            "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"currentColor\" stroke-opacity=\"0.15\"/>\
-             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\" fill-opacity=\"0.7\">{}</text>",
-            WIDTH - RIGHT,
-            LEFT - 8.0,
-            y(tick) + 4.0,
-            number(tick),
-            at = y(tick)
-        );
+        marks.push(Mark::Rule { y: y(tick) });
+        let at = (LEFT - 8.0, y(tick) + 4.0);
+        marks.push(text(at, Anchor::End, Ink::Faint, number(tick).into()));
     }
     for tick in ticks(steps, 6.0) {
-        let _ = write!(
-            text,
-            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\" fill-opacity=\"0.7\">{}</text>",
-            x(tick),
-            top + HEIGHT - BOTTOM + 18.0,
-            number(tick)
-        );
+        let at = (x(tick), top + HEIGHT - BOTTOM + 18.0);
+        marks.push(text(at, Anchor::Middle, Ink::Faint, number(tick).into()));
     }
+    let beside = |nth: usize| (WIDTH - RIGHT + 12.0, top + TOP + 6.0 + 15.0 * nth as f64);
     for (nth, series) in panel.series.iter().enumerate() {
-        let colour = hex(COLOURS[series.colour % COLOURS.len()]);
-        let mut path = String::new();
-        let mut pen = 'M';
-        for &(step, value) in &series.points {
-            if value.is_finite() {
-                let _ = write!(path, "{pen}{:.1} {:.1}", x(step), y(value));
-                pen = 'L';
-            } else {
-                pen = 'M';
-            }
-        }
-        let _ = write!(
-            text,
-            "<path class=\"line\" d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" stroke-linejoin=\"round\"><title>{}</title></path>",
-            markup(&series.name)
-        );
+        let colour = COLOURS[series.colour % COLOURS.len()];
+        let pieces = series.points.split(|point| !point.1.is_finite());
+        let pieces = pieces.filter(|piece| !piece.is_empty());
+        let pieces = pieces.map(|piece| piece.iter().map(|&(step, value)| (x(step), y(value))).collect());
+        marks.push(Mark::Curve { name: &series.name, colour, pieces: pieces.collect() });
         if let (true, [.., last]) = (nth < NAMED, series.points.as_slice()) {
-            let _ = write!(
-                text,
-                "<text x=\"{}\" y=\"{:.1}\" fill=\"{colour}\">{}: {}</text>",
-                WIDTH - RIGHT + 12.0,
-                top + TOP + 6.0 + 15.0 * nth as f64,
-                markup(&series.name),
-                number(last.1)
-            );
+            let named = format!("{}: {}", series.name, number(last.1));
+            marks.push(text(beside(nth), Anchor::Start, Ink::Colour(colour), named.into()));
         }
     }
     if panel.series.len() > NAMED {
-        let _ = write!(
-            text,
-            "<text x=\"{}\" y=\"{:.1}\" fill-opacity=\"0.7\">and {} more</text>",
-            WIDTH - RIGHT + 12.0,
-            top + TOP + 6.0 + 15.0 * NAMED as f64,
-            panel.series.len() - NAMED
-        );
+        let more = format!("and {} more", panel.series.len() - NAMED);
+        marks.push(text(beside(NAMED), Anchor::Start, Ink::Faint, more.into()));
     }
-    text.push_str("</g>");
+    marks
 }
 
 #[cfg(test)]
@@ -208,7 +198,7 @@ mod tests {
     use super::super::page::tests::check;
     use super::*;
 
-    fn panels() -> Vec<Panel> {
+    pub(super) fn panels() -> Vec<Panel> {
         let line = |name: &str, colour| Series {
             name: name.into(),
             colour,
@@ -231,7 +221,7 @@ mod tests {
         let first = text.split("d=\"").nth(1).unwrap().split('"').next().unwrap();
         // the first point stands alone, highest of its panel; the last one ends at the right edge
         assert_eq!(first.matches('M').count(), 2);
-        assert!(first.starts_with("M64.0 34.0M") && first.contains("L710.0 "), "{first}");
+        assert!(first.starts_with("M64.0 34.0L64.0 34.0M") && first.contains("L710.0 "), "{first}");
     }
 
     #[test]

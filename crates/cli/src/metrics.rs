@@ -1,0 +1,102 @@
+//! What a run's `metrics.jsonl` kept, read back.
+
+use anyhow::Context;
+use serde_json::Value;
+use softdict_trainer::Event;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Scores of heads whose growth is drawn: shares from 0 to 1; and what they are called.
+pub(crate) const SCORES: [(&str, &str); 7] = [
+    ("previous_token", "previous token"),
+    ("induction", "induction, random blocks"),
+    ("induction_in_text", "induction, where the text repeats"),
+    ("duplicate_token", "duplicate token, random blocks"),
+    ("first_token", "first token"),
+    ("current_token", "current token"),
+    ("entropy", "entropy over its maximum"),
+];
+
+/// Where a run keeps its events.
+pub(crate) fn path(run: &Path) -> PathBuf {
+    run.join("metrics.jsonl")
+}
+
+/// All events of a run.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn events(run: &Path) -> anyhow::Result<Vec<Event>> {
+    let path = path(run);
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    // a run that was cut off may leave half a line at the end
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+/// Every head's scores over the steps at which they were kept (`train.heads_every`).
+#[derive(Debug, Default)]
+pub(crate) struct Growth {
+    /// The steps.
+    pub(crate) steps: Vec<u64>,
+    /// For each layer and head, for each of [`SCORES`], a value a step; not a number where there is none.
+    pub(crate) heads: BTreeMap<(usize, usize), [Vec<f64>; SCORES.len()]>,
+}
+
+impl Growth {
+    pub(crate) fn of(events: &[Event]) -> Self {
+        let kept = events.iter().filter_map(|event| match event {
+            Event::Heads { step, heads } => Some((*step, heads)),
+            _ => None,
+        });
+        let (steps, kept): (Vec<u64>, Vec<&Value>) = kept.unzip();
+        let mut heads = BTreeMap::new();
+        for (nth, of_step) in kept.into_iter().enumerate() {
+            for head in of_step.as_array().into_iter().flatten() {
+                let number = |name: &str| head.get(name).and_then(Value::as_u64);
+                let (Some(layer), Some(index)) = (number("layer"), number("head")) else { continue };
+                let scores = heads
+                    .entry((layer as usize, index as usize))
+                    .or_insert_with(|| SCORES.map(|_| vec![f64::NAN; steps.len()]));
+                for (values, (name, _)) in scores.iter_mut().zip(SCORES) {
+                    values[nth] = head.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN);
+                }
+            }
+        }
+        Self { steps, heads }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(step: u64, heads: Value) -> Event {
+        Event::Heads { step, heads }
+    }
+
+    #[test]
+    fn a_heads_scores_are_found_by_step_and_what_is_missing_is_no_number() {
+        let both = serde_json::json!([
+            { "layer": 0, "head": 1, "previous_token": 0.25, "induction": null },
+            { "layer": 2, "head": 0, "previous_token": 0.5 },
+        ]);
+        let one = serde_json::json!([{ "layer": 0, "head": 1, "previous_token": 0.75 }, { "head": 7 }, "?"]);
+        let growth = Growth::of(&[kept(0, both), kept(9, one), kept(10, Value::Null)]);
+        assert_eq!(growth.steps, [0, 9, 10]);
+        assert_eq!(growth.heads.keys().collect::<Vec<_>>(), [&(0, 1), &(2, 0)]);
+        let previous = |id| &growth.heads[&id][0];
+        assert_eq!(previous((0, 1))[..2], [0.25, 0.75]);
+        assert!(previous((0, 1))[2].is_nan() && previous((2, 0))[1].is_nan());
+        assert!(growth.heads[&(0, 1)][1].iter().all(|value| value.is_nan()));
+    }
+
+    #[test]
+    fn half_a_line_at_the_end_is_no_event() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = serde_json::to_string(&kept(4, Value::Null)).unwrap();
+        std::fs::write(folder.path().join("metrics.jsonl"), format!("{line}\n{}", &line[..9])).unwrap();
+        assert_eq!(events(folder.path()).unwrap().len(), 1);
+        let message = format!("{:#}", events(&folder.path().join("none")).unwrap_err());
+        assert!(message.contains("metrics.jsonl"), "{message}");
+    }
+}
