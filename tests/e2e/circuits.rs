@@ -241,6 +241,36 @@ fn a_run_keeps_its_heads_scores_and_its_history_is_drawn() {
 }
 
 #[test]
+fn the_page_of_heads_draws_how_scores_grew_where_the_run_kept_them_and_else_says_how_to() {
+    let lab = Lab::trained(&["model.layers=2", "model.context=32", "train.heads_every=5"]);
+    let page = |args: &[&str]| {
+        lab.softdict(&[&["heads"], args, &["--html", "heads.html"]].concat()).ok();
+        let page = lab.read_text("heads.html");
+        let (_, rest) = page.split_once("<script type=\"application/json\" id=\"report\">").unwrap();
+        (serde_json::from_str::<Value>(rest.split_once("</script>").unwrap().0).unwrap(), page)
+    };
+    let (data, text) = page(&["run"]);
+    let kept = lab.events("run", "heads");
+    assert_eq!(data["steps"], kept.iter().map(|event| event["step"].clone()).collect::<Value>());
+    assert!(data["steps"].as_array().unwrap().contains(&data["checkpoint"]));
+    for (head, last) in
+        data["heads"].as_array().unwrap().iter().zip(kept.last().unwrap()["heads"].as_array().unwrap())
+    {
+        assert_eq!(head["growth"].as_array().unwrap().len(), 7);
+        for line in head["growth"].as_array().unwrap() {
+            let drawn = line["values"].as_array().unwrap().last().unwrap();
+            near(number(drawn), number(&last[line["score"].as_str().unwrap()]), 0.0005);
+        }
+    }
+    assert!(text.contains(&format!("at {} steps from 0 to 20 of the run", kept.len())));
+    // a checkpoint alone, and a run that kept none
+    std::fs::rename(lab.path("run/metrics.jsonl"), lab.path("metrics.jsonl")).unwrap();
+    let (data, text) = page(&["run"]);
+    assert!(data["steps"].as_array().unwrap().is_empty() && text.contains("--set train.heads_every=100"));
+    assert_eq!(data["heads"][0]["growth"], serde_json::json!([]));
+}
+
+#[test]
 fn two_checkpoints_of_a_run_differ_where_it_learned() {
     let lab = Lab::trained(&[
         "model.layers=2",

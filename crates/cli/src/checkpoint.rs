@@ -33,6 +33,8 @@ pub(crate) struct Loaded {
     pub(crate) folder: PathBuf,
     /// The folder of the run that the checkpoint is part of.
     pub(crate) run: Option<PathBuf>,
+    /// The updates that it was made by, where it says so.
+    pub(crate) step: Option<u64>,
     device: Device,
 }
 
@@ -143,11 +145,12 @@ pub(crate) fn open(path: &Path, which: Which, device: &Device) -> anyhow::Result
     }
     let run = if chosen.is_some() { Some(path.to_path_buf()) } else { run_around(&folder) };
     let chosen = chosen.map_or(String::new(), |which| format!(" ({})", which.name()));
+    let step = manifest.as_ref().map(|manifest| manifest.progress.step);
     let at = manifest.map_or(String::new(), |manifest| standing(manifest.progress));
     notice(format!("checkpoint: {}{chosen}{at}, on {}", folder.display(), device_name(device)));
     let spoken = tokens + usize::from(mask(&config, tokens).is_some());
     let spoken = ModelConfig { vocab_size: spoken, ..config.clone() };
-    Ok(Loaded { config, spoken, parameters, tokenizer, folder, run, device: device.clone() })
+    Ok(Loaded { config, spoken, parameters, tokenizer, folder, run, step, device: device.clone() })
 }
 
 /// The row after those of `tokens`, where a bidirectional model has one.

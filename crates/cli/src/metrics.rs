@@ -64,6 +64,20 @@ impl Growth {
         }
         Self { steps, heads }
     }
+
+    /// At most `most` of the steps, evenly chosen, the first and the last among them.
+    pub(crate) fn thinned(self, most: usize) -> Self {
+        let (last, most) = (self.steps.len().saturating_sub(1), most.max(2));
+        if last < most {
+            return self;
+        }
+        let chosen: Vec<usize> = (0..most).map(|nth| nth * last / (most - 1)).collect();
+        let values = |all: Vec<f64>| chosen.iter().map(|&at| all[at]).collect();
+        Self {
+            steps: chosen.iter().map(|&at| self.steps[at]).collect(),
+            heads: self.heads.into_iter().map(|(id, scores)| (id, scores.map(values))).collect(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -88,6 +102,24 @@ mod tests {
         assert_eq!(previous((0, 1))[..2], [0.25, 0.75]);
         assert!(previous((0, 1))[2].is_nan() && previous((2, 0))[1].is_nan());
         assert!(growth.heads[&(0, 1)][1].iter().all(|value| value.is_nan()));
+    }
+
+    #[test]
+    fn a_long_run_is_thinned_evenly_to_its_first_and_last_step() {
+        let events: Vec<Event> = (0..1000)
+            .map(|step| {
+                let head = serde_json::json!([{ "layer": 0, "head": 0, "entropy": step as f64 / 1000.0 }]);
+                kept(step, head)
+            })
+            .collect();
+        let growth = Growth::of(&events).thinned(100);
+        assert_eq!((growth.steps.len(), growth.steps[0], growth.steps[99]), (100, 0, 999));
+        assert!(growth.steps.windows(2).all(|pair| (10..=11).contains(&(pair[1] - pair[0]))));
+        let entropy = &growth.heads[&(0, 0)][6];
+        assert!(entropy.iter().zip(&growth.steps).all(|(value, step)| *value == *step as f64 / 1000.0));
+        let short = Growth::of(&events[..3]).thinned(3);
+        assert_eq!(short.steps, [0, 1, 2]);
+        assert!(Growth::default().thinned(5).steps.is_empty());
     }
 
     #[test]

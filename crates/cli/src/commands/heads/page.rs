@@ -1,7 +1,8 @@
 //! The page of `softdict heads --html`.
 
 use crate::checkpoint::Loaded;
-use crate::output::{bytes, notice};
+use crate::metrics::{self, Growth, SCORES};
+use crate::output::{bytes, grouped, notice};
 use crate::prompt::token_label;
 use crate::windows::{frequent, present};
 use crate::written::write_file;
@@ -9,7 +10,7 @@ use anyhow::Context;
 use softdict_inspect::ablation::HeadId;
 use softdict_inspect::lookup::{Circuit, Found, used};
 use softdict_inspect::passages::passages;
-use softdict_inspect::report::heads::{self, HeadEntry, HeadsPage, UsedLine, WrittenLine};
+use softdict_inspect::report::heads::{self, GrowthLine, HeadEntry, HeadsPage, UsedLine, WrittenLine};
 use softdict_inspect::survey::HeadReport;
 use softdict_model::Transformer;
 use std::path::Path;
@@ -18,6 +19,8 @@ use std::path::Path;
 const EACH: usize = 5;
 /// Tokens that a line of the weights' dictionary names.
 const NAMED: usize = 4;
+/// Steps that the growth of scores is drawn at, at most: more than a small chart can show.
+const STEPS: usize = 100;
 
 /// Writes the page of all heads.
 ///
@@ -35,6 +38,7 @@ pub(super) fn write(
     let labels =
         |ids: &[u32]| ids.iter().map(|&id| token_label(id, loaded)).collect::<anyhow::Result<Vec<_>>>();
     let (shown, present) = (frequent(windows, EACH), present(windows));
+    let (growth, growth_note) = growth(loaded)?;
     let mut entries = Vec::with_capacity(reports.len());
     for (report, passages) in reports.into_iter().zip(passages(model, windows, EACH)?) {
         let id = HeadId { layer: report.scores.layer, head: report.scores.head };
@@ -65,6 +69,7 @@ pub(super) fn write(
         });
         entries.push(HeadEntry {
             report,
+            growth: lines_of(&growth, id),
             used: lines.collect::<anyhow::Result<_>>()?,
             written: written.collect::<anyhow::Result<_>>()?,
             passages,
@@ -77,6 +82,9 @@ pub(super) fn write(
                Intervals are bootstraps over windows (95 %). A name needs a score of 0.5 or more, 0.25 above an untrained \
                head, and a loss."
             .into(),
+        growth_note,
+        steps: growth.steps,
+        checkpoint_step: loaded.step,
         windows: windows.iter().map(|window| labels(window)).collect::<anyhow::Result<_>>()?,
         heads: entries,
     };
@@ -85,4 +93,40 @@ pub(super) fn write(
     let size = std::fs::metadata(path).map_or(0, |data| data.len());
     notice(format!("{}: {}", path.display(), bytes(size)));
     Ok(())
+}
+
+/// How the scores of all heads grew in the run that the checkpoint is of, and what to say about it.
+///
+/// # Errors
+/// When the run's events cannot be read.
+fn growth(loaded: &Loaded) -> anyhow::Result<(Growth, String)> {
+    let run = loaded.run.as_ref().filter(|run| metrics::path(run).exists());
+    let kept = run.map(|run| metrics::events(run)).transpose()?;
+    let growth = Growth::of(&kept.unwrap_or_default());
+    let (Some(first), Some(last)) = (growth.steps.first(), growth.steps.last()) else {
+        let note = "Of this checkpoint no scores were kept while it was trained. A run with --set train.heads_every=100 \
+                    keeps them every 100 steps, and draws them here.";
+        return Ok((Growth::default(), note.into()));
+    };
+    let (first, last, count) = (grouped(*first), grouped(*last), growth.steps.len());
+    let drawn = if count > STEPS { format!(", {STEPS} of them drawn") } else { String::new() };
+    let here = loaded.step.map_or(String::new(), |step| {
+        format!(" The dashed line is this checkpoint, step {}.", grouped(step))
+    });
+    let note = format!(
+        "Each from 0 to 1, at {count} steps from {first} to {last} of the run{drawn}, over {} windows of its text.{here}",
+        super::PROBED
+    );
+    Ok((growth.thinned(STEPS), note))
+}
+
+/// The scores of one head over the steps, to three decimals.
+fn lines_of(growth: &Growth, id: HeadId) -> Vec<GrowthLine> {
+    let Some(scores) = growth.heads.get(&(id.layer, id.head)) else { return Vec::new() };
+    let rounded = |value: &f64| value.is_finite().then(|| (value * 1000.0).round() / 1000.0);
+    let lines = SCORES
+        .iter()
+        .zip(scores)
+        .map(|((score, _), values)| GrowthLine { score, values: values.iter().map(rounded).collect() });
+    lines.filter(|line| line.values.iter().any(Option::is_some)).collect()
 }

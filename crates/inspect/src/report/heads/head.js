@@ -24,6 +24,7 @@ function drawHead(index) {
     const digits = key === "mean_distance" ? 2 : 3;
     return row([label, shown(head[key], digits), spread(key, head), shown(head.untrained[key], digits)]);
   }));
+  drawGrowth(head);
   const cost = (label, effect) => row([label, effect ? shown(effect.increase, 4) : "–",
     effect && effect.interval ? `${shown(effect.interval[0], 4)} to ${shown(effect.interval[1], 4)}` : "–"]);
   fill(byId("costs"), ["replaced by", "rise", "95 %"], [cost("its mean over the text", head.mean), cost("zero", head.zero)]);
@@ -33,10 +34,6 @@ function drawHead(index) {
   fill(byId("written"), ["token", "finds", "promotes"], head.written.map((entry) =>
     row([element("code", entry.token), list(entry.finds), list(entry.promotes)])));
   byId("passages").replaceChildren(...head.passages.map((passage) => drawPassage(passage)));
-  document.querySelectorAll(".passage .looks").forEach((word) => {
-    const holder = word.closest(".passage");
-    holder.scrollLeft = Math.max(0, word.offsetLeft - holder.clientWidth / 2);
-  });
 }
 
 function list(tokens) {
@@ -85,6 +82,11 @@ function drawPassage(passage) {
       said.append(index ? ", " : "", element("b", key < passage.first ? `a token ${before} before this passage` : labels[key - passage.first]), ` ${weight.toFixed(2)}`);
     });
   }
-  requestAnimationFrame(() => show(passage.row - passage.first));
+  // places are known once the passage is on the page
+  requestAnimationFrame(() => {
+    const at = passage.row - passage.first;
+    show(at);
+    holder.scrollLeft = Math.max(0, words[at].offsetLeft - holder.clientWidth / 2);
+  });
   return holder;
 }
