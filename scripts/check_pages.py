@@ -5,8 +5,8 @@ Needs:  pip install playwright   and a Chromium on the PATH (or CHROMIUM=path); 
 
     scripts/check_pages.py BINARY [--shots FOLDER]
 
-Trains a small model on a text that holds markup, writes both pages, and drives them. With --shots it keeps pictures, light,
-dark, narrow and printed, to look at.
+Trains a small model on a text that holds markup and one that sees 1,024 tokens, writes their pages, and drives them. With
+--shots it keeps pictures, light, dark and narrow, to look at.
 """
 
 import argparse
@@ -27,9 +27,13 @@ def pages(binary, folder):
     (folder / "text.txt").write_text(TEXT)
     run = lambda *args: subprocess.run([binary, *args], cwd=folder, check=True, capture_output=True)
     run("train", "text.txt", "--out", "run", "--set", "train.steps=80", "--set", "model.context=64",
-        "--set", "model.layers=2", "--set", "model.heads=4")
+        "--set", "model.layers=2", "--set", "model.heads=4", "--set", "train.heads_every=20")
     run("heads", "run", "text.txt", "--html", "heads.html")
     run("attention", "run", "--prompt", "the cat sat " + EVIL, "--out", "attention.html")
+    # more weights than a page has room for
+    run("train", "text.txt", "--out", "long", "--set", "train.steps=5", "--set", "train.warmup_steps=1", "--set", "train.batch=1",
+        "--set", "model.context=1024", "--set", "model.layers=4", "--set", "model.heads=4", "--set", "tokenizer.kind=char")
+    run("attention", "long", "--prompt", TEXT, "--out", "long.html")
 
 
 def opened(context, path):
@@ -62,6 +66,10 @@ def check_heads(page):
     page.locator("#all thead button").nth(7).click()
     column = [float(cell) for cell in page.locator("#all tbody tr td:nth-child(9)").all_inner_texts()]
     assert column == sorted(column, reverse=True), column
+    charts = page.locator("#growth-charts svg")
+    assert charts.count() == 7 and all(" at step 80" in charts.nth(nth).get_attribute("aria-label") for nth in range(7))
+    page.locator("#growth summary").click()
+    assert page.locator("#growth-table tbody tr").count() == 5
     word = page.locator(".passage .word").nth(3)
     word.hover()
     assert page.locator(".passage output").first.inner_text().startswith(word.inner_text()), "hover says nothing"
@@ -76,7 +84,23 @@ def check_attention(page):
     page.locator("#map").focus()
     page.keyboard.press("ArrowUp")
     assert page.locator("#readout").inner_text().strip()
+    page.locator("#table-panel summary").click()
+    page.locator("#table tbody tr").last.wait_for()
+    assert page.locator("#table tbody tr").count() == page.locator(".token").count()
     assert page.locator("img").count() == 0
+
+
+def check_long(page):
+    check_attention(page)
+    assert "strongest weights of each token" in page.locator(".masthead .summary").inner_text()
+    assert "all but the" in page.locator("footer").inner_text()
+    # a pair that is not kept is not said to be less than it may be
+    page.evaluate("""() => {
+      const map = unpack(state.map);
+      const query = tokenCount - 1;
+      focusToken(query, [...Array(tokenCount).keys()].find((key) => weightAt(map, query, key) === 0), true);
+    }""")
+    assert page.locator("#readout").inner_text().endswith("or less"), page.locator("#readout").inner_text()
 
 
 def main():
@@ -90,18 +114,21 @@ def main():
         folder = pathlib.Path(folder)
         pages(binary, folder)
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for name, check in [("heads", check_heads), ("attention", check_attention)]:
+        for name, check in [("heads", check_heads), ("attention", check_attention), ("long", check_long)]:
+            size = (folder / f"{name}.html").stat().st_size
+            assert size < 10e6, f"{name} has {size} bytes"
             for scheme, width in [("light", 1400), ("dark", 1400), ("light", 420)]:
                 context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 1000})
                 page, wrong, seconds = opened(context, folder / f"{name}.html")
-                assert seconds < 1, f"{name} took {seconds:.2f} s to open"
+                # a long text takes a moment, even on a busy machine not two
+                assert seconds < (2 if name == "long" else 1), f"{name} took {seconds:.2f} s to open"
                 assert not wrong, wrong
                 check(page)
                 assert not wrong, wrong
                 if args.shots:
                     page.screenshot(path=f"{args.shots}/{name}-{scheme}-{width}.png", full_page=True)
                 context.close()
-            print(f"{name}: clicks and keys do what they should, nothing on the console, no request")
+            print(f"{name}: {size / 1e6:.1f} MB; clicks and keys do what they should, nothing on the console, no request")
         browser.close()
 
 

@@ -101,8 +101,7 @@ impl Format {
             Self::Png => 2_000.0 + weights * 0.9 + maps * 400.0,
             Self::Svg if svg::draws_cells(shape) => 2_000.0 + weights * 65.0 + maps * tokens * 300.0,
             Self::Svg => 2_000.0 + weights * 0.6 + maps * 6_000.0,
-            // a row has at most 1,000 weights from 0.001 on, and far fewer in a long text
-            Self::Html => 40_000.0 + weights * (800.0 / tokens.max(1.0)).min(1.4) + tokens * 24.0,
+            Self::Html => html::size_estimate(shape),
         };
         bytes as u64
     }

@@ -71,7 +71,8 @@ function mapImage(map, scale, limit) {
   for (let query = 0; query < tokenCount; query++) {
     const row = Math.floor(query * squeeze) * side;
     const allowed = report.causal ? Math.floor(query * squeeze) : side - 1;
-    for (let column = 0; column <= allowed; column++) most[row + column] = Math.max(most[row + column], 0);
+    const rest = shade(map.rest[query], scale, map.rowMax[query]);
+    for (let column = 0; column <= allowed; column++) most[row + column] = Math.max(most[row + column], rest);
     for (let at = map.start[query]; at < map.start[query + 1]; at++) {
       const cell = row + Math.floor(map.keys[at] * squeeze);
       most[cell] = Math.max(most[cell], shade(map.weights[at], scale, map.rowMax[query]));

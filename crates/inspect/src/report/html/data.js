@@ -10,7 +10,10 @@ const mapCount = report.maps.length;
 const unpacked = new Map();
 const UNPACKED_LIMIT = 8;
 
-/** A map as compressed rows: row q has keys[start[q]..start[q + 1]] with as many weights. */
+/**
+ * A map as compressed rows: row q has keys[start[q]..start[q + 1]] with as many weights, the largest of which is rowMax[q]; keys
+ * that are not stored have rest[q] on average.
+ */
 function unpack(index) {
   const known = unpacked.get(index);
   if (known) return known;
@@ -39,12 +42,24 @@ function unpack(index) {
     }
     start[query + 1] = keys.length;
   }
-  const map = { start, keys: Uint32Array.from(keys), weights: Float32Array.from(weights), rowMax: null };
+  const map = { start, keys: Uint32Array.from(keys), weights: Float32Array.from(weights), rowMax: null, rest: null };
   map.rowMax = Float32Array.from({ length: tokenCount }, (_, query) =>
     map.weights.subarray(start[query], start[query + 1]).reduce((most, weight) => Math.max(most, weight), 0));
+  map.rest = Float32Array.from({ length: tokenCount }, (_, query) => {
+    const row = map.weights.subarray(start[query], start[query + 1]);
+    const missing = (report.causal ? query + 1 : tokenCount) - row.length;
+    const lost = Math.max(0, 1 - row.reduce((sum, weight) => sum + weight, 0));
+    return missing > 0 ? Math.min(lost / missing, ceiling(map, query)) : 0;
+  });
   if (unpacked.size >= UNPACKED_LIMIT) unpacked.delete(unpacked.keys().next().value);
   unpacked.set(index, map);
   return map;
+}
+
+/** What a weight of a row that is not stored is at most: the least of a full row, else the floor. */
+function ceiling(map, query) {
+  const row = map.weights.subarray(map.start[query], map.start[query + 1]);
+  return row.length === report.most ? row.reduce((least, weight) => Math.min(least, weight), 1) : report.floor;
 }
 
 /** The weight of one pair; 0 where none is stored. */
@@ -78,9 +93,11 @@ function strongest(found, count) {
   return [...found].sort((left, right) => right[1] - left[1] || left[0] - right[0]).slice(0, count);
 }
 
-/** A weight as people read it. */
-function shown(weight) {
-  return weight === 0 ? "below 0.001" : weight.toFixed(3);
+/** A weight of a map's row as people read it. */
+function shown(weight, map, query) {
+  if (weight > 0) return weight.toFixed(3);
+  const most = ceiling(map, query);
+  return most > report.floor ? `${most.toFixed(3)} or less` : `below ${report.floor}`;
 }
 
 /** "layer 1, head 3" of a map. */

@@ -99,7 +99,7 @@ function drawFacts(index) {
     ["first token", first.toFixed(2), first, "mean weight on the very first token"],
     ["itself", current.toFixed(2), current, "mean weight on the token itself"],
     ["spread", entropy.toFixed(2), entropy, "entropy over its maximum: 0 one token, 1 all alike"],
-    ["distance", `${distance.toFixed(1)} tokens`, distance / (tokenCount / 2), "mean distance of what is looked at"],
+    ["distance, tokens", distance.toFixed(1), distance / (tokenCount / 2), "mean distance of what is looked at"],
   ];
   facts.replaceChildren(...rows.map(([name, text, part, meaning]) => {
     const fact = element("div");

@@ -118,7 +118,7 @@ function describeCell(state) {
     key = most ? most[0] : query;
     verb = "looks most at";
   }
-  const weight = masked(query, key) ? "not allowed, it comes later" : shown(weightAt(map, query, key));
+  const weight = masked(query, key) ? "not allowed, it comes later" : shown(weightAt(map, query, key), map, query);
   document.getElementById("readout").replaceChildren(
     element("span", `${query} `), element("b", report.labels[query]), element("span", ` ${verb} ${key} `),
     element("b", report.labels[key]), element("span", ": "), element("strong", weight));

@@ -32,7 +32,8 @@ function buildTokens({ look, keep, leave }) {
 
 /** Shades the text for the token in focus, draws its arcs and lists what is strongest. */
 function drawTokens(state) {
-  const found = partners(unpack(state.map), state.query, state.forward);
+  const map = unpack(state.map);
+  const found = partners(map, state.query, state.forward);
   const most = found.reduce((most, [, weight]) => Math.max(most, weight), 0);
   const weights = new Map(found);
   tokenButtons.forEach((button, token) => {
@@ -44,7 +45,7 @@ function drawTokens(state) {
     button.tabIndex = token === state.kept ? 0 : -1;
     button.setAttribute("aria-pressed", String(token === state.kept));
     const relation = state.forward ? "looked at with" : "looks with";
-    button.setAttribute("aria-label", `${report.labels[token]}, place ${token}, ${relation} weight ${shown(weight)}`);
+    button.setAttribute("aria-label", `${report.labels[token]}, place ${token}, ${relation} weight ${shown(weight, map, state.forward ? state.query : token)}`);
   });
   drawArcs(state, found);
   drawStrongest(state, found);
@@ -94,9 +95,9 @@ function drawStrongest(state, found) {
     const bar = element("span", undefined, "meter");
     bar.style.setProperty("--part", weight);
     row.append(element("span", String(token), "place"), element("span", report.labels[token], "name"),
-      element("span", shown(weight), "weight"), bar);
+      element("span", weight.toFixed(3), "weight"), bar);
     return row;
   });
-  if (rows.length === 0) rows.push(element("li", "nothing above 0.001"));
+  if (rows.length === 0) rows.push(element("li", "nothing that is kept"));
   document.getElementById("strongest").replaceChildren(...rows);
 }
