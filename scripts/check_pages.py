@@ -6,7 +6,7 @@ Needs:  pip install playwright   and a Chromium on the PATH (or CHROMIUM=path); 
     scripts/check_pages.py BINARY [--shots FOLDER]
 
 Trains a small model on a text that holds markup and one that sees 1,024 tokens, writes their pages, and drives them. With
---shots it keeps pictures, light, dark and narrow, to look at.
+--shots it keeps pictures, light, dark and narrow, and what would be printed, to look at.
 """
 
 import argparse
@@ -103,6 +103,25 @@ def check_long(page):
     assert page.locator("#readout").inner_text().endswith("or less"), page.locator("#readout").inner_text()
 
 
+def check_printed(page, name):
+    """Light, without controls, and nothing cut off."""
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.set_viewport_size({"width": 720, "height": 1000})
+    for unwanted in page.locator("select, .directions, .screen, summary").all():
+        assert not unwanted.is_visible(), f"{name} prints {unwanted.inner_text()}"
+    cut = page.evaluate("""() => [document.documentElement, ...document.querySelectorAll(".scroller, .tokens, .passage")]
+      .filter((box) => box.scrollWidth > box.clientWidth + 1 || (getComputedStyle(box).overflowY !== "visible" && box.scrollHeight > box.clientHeight + 1))
+      .map((box) => `${box.className || box.tagName} ${box.scrollWidth} ${box.clientWidth}`)""")
+    cut += page.evaluate("""() => [...document.querySelectorAll("main *")].map((part) => [part, part.getBoundingClientRect()])
+      .filter(([, box]) => box.width > 0 && (box.left < -1 || box.right > innerWidth + 1)).map(([part, box]) => `${part.tagName} ${box.left} ${box.right}`)""")
+    assert not cut, f"{name} cuts off {cut}"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    corners = page.evaluate("""() => [...document.querySelectorAll("#heads canvas")].map((canvas) =>
+      canvas.getContext("2d").getImageData(0, canvas.height - 1, 1, 1).data[0])""")
+    assert all(corner > 100 for corner in corners), f"{name} prints dark maps: {corners}"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("binary")
@@ -127,8 +146,10 @@ def main():
                 assert not wrong, wrong
                 if args.shots:
                     page.screenshot(path=f"{args.shots}/{name}-{scheme}-{width}.png", full_page=True)
+                    page.pdf(path=f"{args.shots}/{name}-{scheme}-{width}.pdf", format="A4", margin={side: "14mm" for side in ("top", "right", "bottom", "left")})
+                check_printed(page, name)
                 context.close()
-            print(f"{name}: {size / 1e6:.1f} MB; clicks and keys do what they should, nothing on the console, no request")
+            print(f"{name}: {size / 1e6:.1f} MB; clicks and keys do what they should, nothing on the console, no request; prints whole")
         browser.close()
 
 

@@ -11,7 +11,12 @@ use std::io::Write;
 
 const PAGE: Page = Page {
     template: include_str!("heads/page.html"),
-    style: &[include_str!("html/page.css"), include_str!("heads/heads.css")],
+    style: &[
+        include_str!("html/page.css"),
+        include_str!("heads/heads.css"),
+        include_str!("html/print.css"),
+        include_str!("heads/print.css"),
+    ],
     script: &[
         include_str!("heads/data.js"),
         include_str!("heads/scatter.js"),

@@ -53,7 +53,11 @@ const NAMED: usize = 12;
 
 const PAGE: Page = Page {
     template: include_str!("history/page.html"),
-    style: &[include_str!("html/page.css"), include_str!("history/history.css")],
+    style: &[
+        include_str!("html/page.css"),
+        include_str!("history/history.css"),
+        include_str!("html/print.css"),
+    ],
     script: &[include_str!("history/history.js")],
 };
 

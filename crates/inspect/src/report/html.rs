@@ -20,7 +20,7 @@ use crate::scores::{Pattern, positional};
 
 const PAGE: Page = Page {
     template: include_str!("html/page.html"),
-    style: &[include_str!("html/page.css"), include_str!("html/parts.css")],
+    style: &[include_str!("html/page.css"), include_str!("html/parts.css"), include_str!("html/print.css")],
     script: &[
         include_str!("html/data.js"),
         include_str!("html/colour.js"),

@@ -62,7 +62,8 @@ fn write_hash(text: &str, out: &mut dyn Write) -> io::Result<()> {
 pub(super) mod tests {
     use super::*;
 
-    /// Fails unless the template has these names, the page nothing left of them, and the policy the page's own hashes.
+    /// Fails unless the template has these names, the page nothing left of them, the policy the page's own hashes, and the
+    /// style what holds on paper last.
     pub(in super::super) fn check(template: &str, names: &[&str], page: &str) {
         let used: Vec<&str> =
             template.split("{{").skip(1).map(|piece| piece.split_once("}}").unwrap().0).collect();
@@ -79,6 +80,12 @@ pub(super) mod tests {
             write_hash(content, &mut hash).unwrap();
             let policy = format!("{directive} '{}'", String::from_utf8(hash).unwrap());
             assert!(page.contains(&policy), "{policy}");
+        }
+        let style = page.split_once("<style>").unwrap().1.split_once("</style>").unwrap().0;
+        let (_, printed) = style.split_once("@media print {").unwrap();
+        for block in printed.split("@media print {") {
+            let end = block.find("\n}").unwrap();
+            assert_eq!(block[end + 2..].trim(), "", "a rule after those of paper wins over them");
         }
     }
 

@@ -68,12 +68,12 @@ function markHead(index) {
 
 let drawing = 0;
 
-/** Draws all thumbnails, a few at a time, so that the page answers meanwhile. */
+/** Draws all thumbnails: a few at a time, so that the page answers meanwhile, or for paper, which does not wait, at once. */
 function drawHeads(scale) {
   const mine = ++drawing;
   const limit = Math.round(thumbnailSide * (window.devicePixelRatio || 1));
   const from = (index) => {
-    const until = performance.now() + 12;
+    const until = printing ? Infinity : performance.now() + 12;
     while (index < mapCount && performance.now() < until) {
       const image = mapImage(unpack(index), scale, limit);
       const canvas = thumbnails[index].firstElementChild;
