@@ -8,11 +8,14 @@ mod cache;
 mod chunking;
 mod cost;
 mod flash;
+mod heads;
+mod language;
 mod lookup;
 mod mask;
 mod position;
 mod random;
 mod scale;
+mod training;
 
 use crate::args::Explain;
 use crate::{output, usage};
@@ -24,7 +27,7 @@ struct Topic {
     page: fn() -> anyhow::Result<String>,
 }
 
-const TOPICS: [Topic; 10] = [
+const TOPICS: [Topic; 11] = [
     Topic {
         name: "lookup",
         summary: "a table that is asked with a vector, and what temperature does",
@@ -37,8 +40,13 @@ const TOPICS: [Topic; 10] = [
     },
     Topic {
         name: "scale",
-        summary: "why scores are divided by √d: entropy and gradient as vectors grow longer",
+        summary: "why scores are divided by √d: entropy, gradient, and learning without it",
         page: scale::page,
+    },
+    Topic {
+        name: "heads",
+        summary: "one wide question or several narrow ones: counted, and trained from three seeds",
+        page: heads::page,
     },
     Topic {
         name: "block",
@@ -48,7 +56,7 @@ const TOPICS: [Topic; 10] = [
     Topic { name: "mask", summary: "the future has weight exactly zero", page: mask::page },
     Topic {
         name: "position",
-        summary: "without positions every order is the same; with RoPE only distances count",
+        summary: "without positions every order is the same; and losses beyond the trained length",
         page: position::page,
     },
     Topic {
@@ -70,8 +78,8 @@ const TOPICS: [Topic; 10] = [
 ];
 
 /// Whose claims they are.
-const SOURCES: &str = "The document: \"Attention is a lookup table you learn\" (lookup, scale, cost, cache, block), or \"Transformers\n\
-                       Deep Dive: Attention\" by the Anacodic Team (the others).";
+const SOURCES: &str = "The document: \"Attention is a lookup table you learn\" (lookup, scale, heads, cost, cache, block),\n\
+                       or \"Transformers Deep Dive: Attention\" by the Anacodic Team (the others).";
 
 pub(crate) fn run(args: &Explain) -> anyhow::Result<()> {
     let Some(wanted) = &args.topic else {
@@ -87,6 +95,11 @@ pub(crate) fn run(args: &Explain) -> anyhow::Result<()> {
 fn list() -> String {
     let lines = TOPICS.iter().map(|topic| format!("  {:<12} {}\n", topic.name, topic.summary));
     format!("softdict explain TOPIC\n\n{}", lines.collect::<String>())
+}
+
+/// What is said of a claim, once it is computed.
+fn verdict(holds: bool) -> &'static str {
+    if holds { "borne out" } else { "not borne out" }
 }
 
 /// One figure of the source documents beside what is computed here.

@@ -3,6 +3,8 @@
 //! # Source
 //! The deep dive, section 3.5; Su et al. 2021, arXiv:2104.09864.
 
+mod beyond;
+
 use super::random::difference;
 use candle_core::{Device, IndexOp};
 use softdict_model::settings::Positions;
@@ -66,9 +68,10 @@ pub(super) fn page() -> anyhow::Result<String> {
          \x20 borne out: with learned positions or RoPE they are not\n\
          RoPE turns queries and keys by their places, so that a score knows only how far apart they are:\n\
          \x20 moving six tokens 50 places on changes no score by more than {:.0e}\n\
-         The causal mask alone also tells places apart a little: the first token sees one key, the tenth ten.\n",
+         The causal mask alone also tells places apart a little: the first token sees one key, the tenth ten.\n{}",
         distance(Positions::None)?.max(1e-9),
         shift()?,
+        beyond::section()?,
     )?;
     Ok(text)
 }

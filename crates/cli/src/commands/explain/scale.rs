@@ -4,6 +4,8 @@
 //! "Attention is a lookup table you learn", section "Where they come from": q and k of unit variance have a dot product of
 //! variance d; without scaling the softmax saturates and gradients vanish.
 
+mod learning;
+
 use super::random::normal;
 use candle_core::Var;
 use softdict_kernels::attention::{self, Options};
@@ -77,8 +79,7 @@ pub(super) fn page() -> anyhow::Result<String> {
          \x20 falls from {:.4} to {:.0e}\n\
          \x20 not for all: a few queries stand between two keys and have a large one, so the root mean square only falls from\n\
          \x20 {:.3} to {:.3}\n\
-         Whether a model then stops learning also depends on its norms and on how it is initialised: compare\n\
-         `softdict train --set model.scale=none` with `--set model.scale=sqrt`.\n",
+         {}",
         wide.variance,
         narrow.entropy,
         wide.entropy,
@@ -87,6 +88,7 @@ pub(super) fn page() -> anyhow::Result<String> {
         wide.gradient[0],
         narrow.gradient[1],
         wide.gradient[1],
+        learning::section()?,
     )?;
     Ok(text)
 }
