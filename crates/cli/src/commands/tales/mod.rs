@@ -22,6 +22,8 @@ const SEED: u64 = 99;
 const PAIRS: u64 = 24;
 /// Parts that are named.
 const SHOWN: usize = 6;
+/// From which share on a part carries nearly all of the choice.
+const NEARLY_ALL: f64 = 0.9;
 
 /// What is printed; the names of the JSON object.
 #[derive(Debug, Serialize)]
@@ -305,11 +307,12 @@ impl Sentences {
             // writing to a String cannot fail
             let _ = writeln!(text, "  {:>6.1} %  {part} {token}", 100.0 * share);
         }
-        let first = self.carriers.first().map_or(0.0, |carrier| carrier.share);
-        text.push_str(if first >= 0.9 {
-            "One part carries nearly all of it.\n"
-        } else {
-            "No single part carries it all.\n"
+        // of carriers in a row, each alone brings back what passes through it
+        let whole = self.carriers.iter().filter(|carrier| carrier.share >= NEARLY_ALL).count();
+        text.push_str(match whole {
+            0 => "No single part carries it all.\n",
+            1 => "One part carries nearly all of it.\n",
+            _ => "Several parts carry nearly all of it, one after the other.\n",
         });
         text
     }
