@@ -65,7 +65,7 @@ fn without_the_optimizers_state_there_is_no_resuming() {
 
 /// Starts a run that would not end, and waits for the line of its seventh step.
 #[cfg(unix)]
-fn endless(lab: &Lab, out: &str, sets: &[&str]) -> (Child, std::io::Lines<impl std::io::BufRead>) {
+fn endless(lab: &Lab, out: &str, sets: &[&str]) -> (Child, std::io::Lines<impl std::io::BufRead + use<>>) {
     use std::io::BufRead;
     let endless = ["train.steps=100000000", "train.eval_every=100000000", "train.schedule=constant"];
     let mut command = Command::new(BINARY);
@@ -146,8 +146,7 @@ fn a_kill_at_any_moment_leaves_a_run_that_samples_and_goes_on() {
         child.kill().unwrap();
         child.wait().unwrap();
         lab.softdict(&["sample", "run", "--which", "last", "--tokens", "3"]).ok();
-        let saved = fs::read_link(lab.path("run/last")).unwrap().display().to_string();
-        let saved: u64 = saved.strip_prefix("step-").unwrap().parse().unwrap();
+        let saved = saved_step(&lab);
         let steps = format!("train.steps={}", saved + 2);
         lab.resume("run", &[&steps, "train.checkpoint_every=1"]).ok();
         // every step is there once, whatever had been written after the checkpoint
@@ -158,6 +157,50 @@ fn a_kill_at_any_moment_leaves_a_run_that_samples_and_goes_on() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+#[cfg(unix)]
+fn a_folder_takes_one_training_at_a_time_and_is_free_when_it_dies() {
+    let lab = Lab::new();
+    let (mut child, lines) = endless(&lab, "run", &["train.checkpoint_every=5"]);
+    let before = fs::read(lab.path("run/settings.toml")).unwrap();
+    for how in ["--resume", "--overwrite"] {
+        let second = lab.softdict(&["train", "text.txt", "--out", "run", how]).set(&TINY);
+        second.fails(1).says(&["run", "another softdict is training here", "--out"]);
+    }
+    // looking is no training
+    lab.softdict(&["sample", "run", "--which", "last", "--tokens", "3"]).ok();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(lines);
+    assert_eq!(fs::read(lab.path("run/settings.toml")).unwrap(), before);
+    let saved = saved_step(&lab);
+    lab.resume("run", &[&format!("train.steps={}", saved + 1)]).ok();
+}
+
+/// The step that `last` leads to.
+#[cfg(unix)]
+fn saved_step(lab: &Lab) -> u64 {
+    let saved = fs::read_link(lab.path("run/last")).unwrap().display().to_string();
+    saved.strip_prefix("step-").unwrap().parse().unwrap()
+}
+
+#[test]
+#[cfg(unix)]
+fn who_looks_while_training_writes_sees_a_whole_checkpoint() {
+    let lab = Lab::new();
+    let often = ["train.checkpoint_every=1", "train.keep_checkpoints=1", "train.eval_every=3"];
+    let (mut child, lines) = endless(&lab, "run", &often);
+    let reader = std::thread::spawn(move || lines.map_while(Result::ok).count());
+    for round in 0..40 {
+        let which = ["last", "best"][round % 2];
+        lab.softdict(&["sample", "run", "--which", which, "--tokens", "2", "--prompt", "the"]).ok();
+        lab.softdict(&["attention", "run", "--which", which, "--prompt", "the", "--format", "json"]).ok();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(reader.join().unwrap() > 40);
 }
 
 /// A run whose validation loss falls and then rises, because its end is written backwards.

@@ -129,8 +129,8 @@ impl From<crate::args::Which> for Which {
 /// # Errors
 /// When there is none, when it is damaged, or when its tokenizer is missing or does not fit.
 pub(crate) fn open(path: &Path, which: Which, device: &Device) -> anyhow::Result<Loaded> {
-    let (folder, chosen) = resolve(path, which)?;
-    let Checkpoint { config, parameters, tokenizer, manifest, .. } = softdict_checkpoint::load(&folder)?;
+    let (folder, chosen, checkpoint) = load(path, which)?;
+    let Checkpoint { config, parameters, tokenizer, manifest, .. } = checkpoint;
     let file = folder.join("tokenizer.json").display().to_string();
     let json = tokenizer.with_context(|| {
         format!("{file} is missing: without the checkpoint's own tokenizer its ids mean nothing; put the file back")
@@ -162,6 +162,23 @@ pub(crate) fn mask(config: &ModelConfig, tokens: usize) -> Option<u32> {
 fn standing(progress: Progress) -> String {
     let loss = progress.val_loss.map_or("not recorded".to_owned(), |loss| format!("{loss:.4}"));
     format!(", step {}, validation loss {loss}", grouped(progress.step))
+}
+
+/// Loads what `path` means. A training that goes on meanwhile moves its pointers and removes what they no longer lead to:
+/// then it is looked up again.
+fn load(path: &Path, which: Which) -> anyhow::Result<(PathBuf, Option<Which>, Checkpoint)> {
+    let (mut folder, mut chosen) = resolve(path, which)?;
+    loop {
+        let loaded = softdict_checkpoint::load(&folder);
+        if loaded.as_ref().is_ok_and(|checkpoint| checkpoint.tokenizer.is_some()) {
+            return Ok((folder, chosen, loaded?));
+        }
+        let now = resolve(path, which)?;
+        if now.0 == folder {
+            return Ok((folder, chosen, loaded?));
+        }
+        (folder, chosen) = now;
+    }
 }
 
 /// The folder of the checkpoint, and as which of a run's; the last one where a run has no best.

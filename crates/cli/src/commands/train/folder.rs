@@ -1,5 +1,6 @@
 //! The run's folder: where it is, whether it is free, and what in it is ours.
 
+use super::lock::Lock;
 use crate::args::Train;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
@@ -47,16 +48,22 @@ pub(super) struct Staged<'a> {
     run: &'a Path,
     is_new: bool,
     place: PathBuf,
+    lock: Option<Lock>,
 }
 
 impl<'a> Staged<'a> {
-    pub(super) fn new(run: &'a Path) -> anyhow::Result<Self> {
+    /// Takes the folder for this training alone, unless that is done.
+    ///
+    /// # Errors
+    /// When it cannot be made, or another training holds it.
+    pub(super) fn new(run: &'a Path, lock: Option<Lock>) -> anyhow::Result<Self> {
         let is_new = !run.exists();
         std::fs::create_dir_all(run).with_context(|| run.display().to_string())?;
+        let lock = Some(lock.map_or_else(|| Lock::take(run), Ok)?);
         let place = run.join(".softdict-new-data");
         // left by a run that was killed here
         let _ = std::fs::remove_dir_all(&place);
-        Ok(Self { run, is_new, place })
+        Ok(Self { run, is_new, place, lock })
     }
 
     /// The folder to write to.
@@ -64,8 +71,8 @@ impl<'a> Staged<'a> {
         &self.place
     }
 
-    /// Gives the ids their place, after removing the run that was there.
-    pub(super) fn publish(mut self) -> anyhow::Result<PathBuf> {
+    /// Gives the ids their place, after removing the run that was there; returns it, and what holds the folder.
+    pub(super) fn publish(mut self) -> anyhow::Result<(PathBuf, Option<Lock>)> {
         remove_run(self.run)?;
         let data = self.run.join("data");
         std::fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
@@ -74,7 +81,7 @@ impl<'a> Staged<'a> {
             std::fs::rename(self.place.join(name), &to).with_context(|| to.display().to_string())?;
         }
         self.is_new = false;
-        Ok(data)
+        Ok((data, self.lock.take()))
     }
 }
 

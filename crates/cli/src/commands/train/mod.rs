@@ -1,6 +1,7 @@
 //! `softdict train`: from a text to a checkpoint.
 
 mod folder;
+mod lock;
 mod prepare;
 mod signals;
 
@@ -10,6 +11,7 @@ use crate::prompt::MASK;
 use crate::summary::Plan;
 use crate::{checkpoint, machine, output};
 use candle_core::Device;
+use lock::Lock;
 use prepare::{Prepared, Start};
 use signals::Signals;
 use softdict_checkpoint::Which;
@@ -28,14 +30,15 @@ const TALES: u64 = 50;
 pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
     let device = machine::prepare(&args.machine)?;
     let run = folder::folder(args)?;
+    let lock = run.exists().then(|| Lock::take(&run)).transpose()?;
     // what a killed run left behind
     softdict_checkpoint::clean_up(&run)?;
     let prepared = if args.resume {
-        prepare::resumed(args, &run, &device)?
+        prepare::resumed(args, &run, &device, lock)?
     } else {
-        prepare::started(args, &run, &device)?
+        prepare::started(args, &run, &device, lock)?
     };
-    let Prepared { settings, config, tokenizer, dataset, text_name, start } = &prepared;
+    let Prepared { settings, config, tokenizer, dataset, text_name, start, .. } = &prepared;
     let probe = |parameters: &Parameters| {
         super::heads::probe(config, dataset, &device, parameters).map_err(anyhow::Error::into_boxed_dyn_error)
     };

@@ -1,6 +1,7 @@
 //! Everything that a run needs, checked before its folder is touched.
 
 use super::folder::{Staged, refuse_used};
+use super::lock::Lock;
 use crate::args::Train;
 use crate::checkpoint::{self, Loaded};
 use crate::progress::Bytes;
@@ -29,6 +30,8 @@ pub(super) struct Prepared {
     pub(super) dataset: Dataset,
     pub(super) text_name: String,
     pub(super) start: Start,
+    /// None where there was nothing to lock.
+    pub(super) _lock: Option<Lock>,
 }
 
 pub(super) enum Start {
@@ -75,7 +78,12 @@ fn settings_file(path: &Path) -> anyhow::Result<(String, String)> {
 }
 
 /// Everything of a new run; the folder is touched only once all of it is known to be right.
-pub(super) fn started(args: &Train, run: &Path, device: &Device) -> anyhow::Result<Prepared> {
+pub(super) fn started(
+    args: &Train,
+    run: &Path,
+    device: &Device,
+    lock: Option<Lock>,
+) -> anyhow::Result<Prepared> {
     let from = args.from.as_deref().map(|path| checkpoint::open(path, Which::Best, device)).transpose()?;
     let bytes = args.text.as_deref().and_then(|path| std::fs::metadata(path).ok()).map(|data| data.len());
     let file = args.config.as_deref().map(settings_file).transpose()?;
@@ -120,10 +128,11 @@ pub(super) fn started(args: &Train, run: &Path, device: &Device) -> anyhow::Resu
     let config = ModelConfig::new(&settings.model, vocab_size)?;
     check_length(&settings, &config, &text)?;
     check_memory(&settings, &config, device)?;
-    let staged = Staged::new(run)?;
+    let staged = Staged::new(run, lock)?;
     encode(&tokenizer, &text, &settings, &config, &staged)?;
-    let dataset = Dataset::open(staged.publish()?)?;
-    Ok(Prepared { settings, config, tokenizer, dataset, text_name: text.name().to_owned(), start })
+    let (data, lock) = staged.publish()?;
+    let (dataset, text_name) = (Dataset::open(data)?, text.name().to_owned());
+    Ok(Prepared { settings, config, tokenizer, dataset, text_name, start, _lock: lock })
 }
 
 /// The ids of the text, which must fill a window.
@@ -195,7 +204,12 @@ fn check_length(settings: &Settings, config: &ModelConfig, text: &TextFile) -> a
 }
 
 /// Everything of a run that goes on.
-pub(super) fn resumed(args: &Train, run: &Path, device: &Device) -> anyhow::Result<Prepared> {
+pub(super) fn resumed(
+    args: &Train,
+    run: &Path,
+    device: &Device,
+    lock: Option<Lock>,
+) -> anyhow::Result<Prepared> {
     let path = run.join("settings.toml");
     if !path.exists() {
         anyhow::bail!("{}: no run to resume here (settings.toml is missing)", run.display());
@@ -231,7 +245,7 @@ pub(super) fn resumed(args: &Train, run: &Path, device: &Device) -> anyhow::Resu
         None => (Dataset::open(run.join("data"))?, "the run's text".to_owned()),
     };
     let start = Start::Resume(checkpoint.parameters, folder);
-    Ok(Prepared { settings, config: checkpoint.config, tokenizer, dataset, text_name, start })
+    Ok(Prepared { settings, config: checkpoint.config, tokenizer, dataset, text_name, start, _lock: lock })
 }
 
 /// # Errors
