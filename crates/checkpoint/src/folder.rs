@@ -130,11 +130,26 @@ fn keep_foreign(old: &Path, new: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Removes files that a killed process was writing in `folder`.
+fn remove_unfinished(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(NEW) && entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Removes a checkpoint folder: our files, and the folder when nothing else is in it.
 ///
 /// Returns whether the folder is gone.
 pub(crate) fn remove_own(folder: &Path) -> io::Result<bool> {
     let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    match remove_unfinished(folder) {
+        Err(error) if !absent(&error) => return Err(error),
+        _ => {}
+    }
     for name in OWN_FILES {
         match fs::remove_file(folder.join(name)) {
             Err(error) if !absent(&error) => return Err(error),
@@ -184,7 +199,9 @@ pub fn clean_up(run: &Path) -> Result<()> {
             let home = run.join(replaced);
             if exists(&home) { remove_own(&path).map(|_| ()) } else { fs::rename(&path, home) }
         } else if !name.starts_with(NEW) {
-            Ok(())
+            // an evaluation notes its loss in a checkpoint that stands already
+            let is_checkpoint = name.starts_with("step-") && path.is_dir() && !path.is_symlink();
+            if is_checkpoint { remove_unfinished(&path) } else { Ok(()) }
         } else if path.is_dir() && !path.is_symlink() {
             remove_own(&path).map(|_| ())
         } else {
@@ -286,9 +303,13 @@ mod tests {
             fs::write(at(folder).join("config.json"), "").unwrap();
         }
         fs::write(at(".softdict-new-1-1-settings.toml"), "").unwrap();
+        for folder in ["step-000003", ".softdict-new-1-0-step-000002"] {
+            fs::write(at(folder).join(".softdict-new-1-2-softdict.json"), "").unwrap();
+        }
         fs::write(at("notes.txt"), "").unwrap();
         clean_up(run.path()).unwrap();
         assert_eq!(names(run.path()), ["notes.txt", "step-000001", "step-000003"]);
+        assert_eq!(names(&at("step-000003")), ["config.json"]);
         clean_up(&at("never made")).unwrap();
     }
 }

@@ -28,7 +28,8 @@ pub(crate) fn path(run: &Path) -> PathBuf {
 /// When the file cannot be read.
 pub(crate) fn events(run: &Path) -> anyhow::Result<Vec<Event>> {
     let path = path(run);
-    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("{}: no events of a run could be read", path.display()))?;
     // a run that was cut off may leave half a line at the end
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }

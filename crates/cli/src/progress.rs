@@ -59,6 +59,11 @@ impl Observer for Watch {
                     val_bits_per_byte.map_or(String::new(), |bits| format!("  {bits:.4} bits per byte"));
                 self.say(&format!("eval at step {step}{train}  val {val_loss:.4}{bits}{mark}"));
             }
+            Event::Spike { step, loss, expected } => {
+                self.say(&format!(
+                    "loss spike at step {step}: {loss:.4}, where about {expected:.4} was expected"
+                ));
+            }
             Event::End { .. } => {
                 if let Some(bar) = self.bar.take() {
                     bar.finish_and_clear();

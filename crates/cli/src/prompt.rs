@@ -65,10 +65,12 @@ pub(crate) fn one_token(flag: &'static str, text: &str, loaded: &Loaded) -> anyh
     match prompt_ids(flag, text, loaded)?.as_slice() {
         &[id] => Ok(id),
         ids => {
-            let spaced = format!(" {text}");
-            let hint = match loaded.tokenizer.encode(&spaced) {
-                Ok(found) if found.len() == 1 => format!("; with a space before it, \"{spaced}\", it is one"),
-                _ => "; give one".to_owned(),
+            // as it is shown, with its marks for spaces and line ends; or without its space
+            let meant = [text.replace('·', " ").replace('⏎', "\n"), format!(" {text}")];
+            let one = |text: &&String| loaded.tokenizer.encode(text).is_ok_and(|found| found.len() == 1);
+            let hint = match meant.iter().find(one) {
+                Some(meant) => format!("; \"{}\" is one", meant.replace('\n', "\\n")),
+                None => "; give one".to_owned(),
             };
             let parts: Vec<String> =
                 ids.iter().map(|&id| token_label(id, loaded)).collect::<Result<_, _>>()?;

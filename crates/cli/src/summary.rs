@@ -1,7 +1,7 @@
 //! What a run will be, said before its first step.
 
 use crate::machine::{available_memory, device_name};
-use crate::output::{bytes, duration, grouped};
+use crate::output::{bytes, duration, grouped, notice};
 use crate::settings::Settings;
 use candle_core::Device;
 use softdict_checkpoint::Family;
@@ -20,17 +20,28 @@ pub(crate) struct Plan<'a> {
     pub(crate) done: u64,
 }
 
+/// Foresees what training needs; with `force`, what does not fit is only said.
+///
 /// # Errors
 /// When training needs more memory than there is.
-pub(crate) fn check_memory(settings: &Settings, config: &ModelConfig, device: &Device) -> anyhow::Result<()> {
+pub(crate) fn check_memory(
+    settings: &Settings,
+    config: &ModelConfig,
+    device: &Device,
+    force: bool,
+) -> anyhow::Result<()> {
     let Some(available) = available_memory().filter(|_| device.is_cpu()) else { return Ok(()) };
     let (batch, context) = (settings.train.batch, config.context());
     let needed = memory(batch, config);
     if needed > available {
+        let problem =
+            format!("training needs about {}, and {} of memory are free", bytes(needed), bytes(available));
+        if force {
+            notice(format!("{problem}: going on, as --force says"));
+            return Ok(());
+        }
         anyhow::bail!(
-            "training needs about {}, and {} of memory are free: lower train.batch (now {batch}), model.context ({context}), model.width ({}) or model.layers ({})",
-            bytes(needed),
-            bytes(available),
+            "{problem}: lower train.batch (now {batch}), model.context ({context}), model.width ({}) or model.layers ({}), or go on with --force",
             config.width(),
             config.layers()
         );

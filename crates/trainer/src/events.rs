@@ -45,6 +45,15 @@ pub enum Event {
         /// Tokens per second since the last line of progress, without evaluations and checkpoints.
         tokens_per_second: f64,
     },
+    /// The loss jumped out of its recent course.
+    Spike {
+        /// The update.
+        step: u64,
+        /// Mean loss of its batch, in nats per token.
+        loss: f64,
+        /// What was expected: the mean of the recent losses.
+        expected: f64,
+    },
     /// The validation split was evaluated.
     Eval {
         /// Updates made so far.
@@ -81,6 +90,9 @@ pub enum Event {
         reason: EndReason,
         /// Lowest validation loss and its step.
         best: Option<Best>,
+        /// Updates whose loss jumped out of its recent course.
+        #[serde(default)]
+        spikes: u64,
         /// Seconds since this program began training.
         seconds: f64,
     },
@@ -114,6 +126,7 @@ impl Event {
             Self::Start { .. } => 0,
             Self::Resume { step, .. }
             | Self::Step { step, .. }
+            | Self::Spike { step, .. }
             | Self::Eval { step, .. }
             | Self::Heads { step, .. }
             | Self::Checkpoint { step, .. }

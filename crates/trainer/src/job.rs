@@ -76,4 +76,6 @@ pub struct Outcome {
     pub best: Option<Best>,
     /// The last evaluation.
     pub last: Option<Evaluation>,
+    /// Updates whose loss jumped out of its recent course.
+    pub spikes: u64,
 }

@@ -2,7 +2,7 @@
 //!
 //! Read `trainer` first: it is the loop. What it is given is in `job`, and what it calls is one file each: `data` (which windows), `schedule` (the
 //! learning rate, a pure function of the step), `optimizer` (`AdamW` over flat buffers), `evaluate` (the loss over
-//! a whole split), `masking` (which tokens the masked objective hides), `state` (what resume needs) and `events` (what is written and told).
+//! a whole split), `masking` (which tokens the masked objective hides), `spikes` (losses that jump), `state` (what resume needs) and `events` (what is written and told).
 //!
 //! A run is exact: everything random is a pure function of the seed and of counters in [`State`], evaluation
 //! touches neither, and a checkpoint holds weights, moments and counters. So k steps and a resume give the same
@@ -17,6 +17,7 @@ mod masking;
 mod optimizer;
 mod schedule;
 mod settings;
+mod spikes;
 mod state;
 #[cfg(test)]
 mod testing;
@@ -33,5 +34,6 @@ pub use masking::Masking;
 pub use optimizer::Optimizer;
 pub use schedule::{Schedule, learning_rate};
 pub use settings::{Dtype, Objective, Sampling, TrainSettings};
+pub use spikes::Spikes;
 pub use state::State;
 pub use trainer::Trainer;

@@ -2,6 +2,7 @@
 
 use crate::error::{Result, TrainError};
 use crate::events::Best;
+use crate::spikes::Spikes;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -27,6 +28,9 @@ pub struct State {
     pub loss_sum: f64,
     /// How many they are.
     pub loss_count: u64,
+    /// The course of the loss, and how often it jumped.
+    #[serde(default)]
+    pub spikes: Spikes,
     /// SHA-256 of the text the run was started on.
     pub text_sha256: String,
 }
@@ -44,6 +48,7 @@ impl State {
             since_best: 0,
             loss_sum: 0.0,
             loss_count: 0,
+            spikes: Spikes::default(),
             text_sha256: text_sha256.to_owned(),
         }
     }

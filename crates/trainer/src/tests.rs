@@ -303,14 +303,15 @@ fn hidden_tokens_are_learned_and_a_resumed_run_hides_the_same() {
     let masked = |steps| TrainSettings {
         objective: Objective::Masked,
         learning_rate: 1e-2,
-        decay_steps: Some(120),
+        batch: 32,
+        decay_steps: Some(200),
         ..settings(steps)
     };
     let (whole, halves) = (World::new(), World::new());
-    let (record, outcome) = whole.train(&config, &masked(120));
-    halves.train(&config, &masked(70)).1.unwrap();
-    halves.resume(&config, &masked(120));
-    assert_eq!(halves.bytes(120), whole.bytes(120));
+    let (record, outcome) = whole.train(&config, &masked(200));
+    halves.train(&config, &masked(90)).1.unwrap();
+    halves.resume(&config, &masked(200));
+    assert_eq!(halves.bytes(200), whole.bytes(200));
     let first = record.0.iter().find_map(|event| match event {
         Event::Step { loss, .. } => Some(*loss),
         _ => None,

@@ -189,8 +189,14 @@ impl<'a> Trainer<'a> {
             self.save(&mut tell)?;
         }
         let (step, best) = (self.state.step, self.state.best);
-        tell(&Event::End { step, reason, best, seconds: clock.elapsed().as_secs_f64() })?;
-        Ok(Outcome { step, reason, best, last: self.last })
+        tell(&Event::End {
+            step,
+            reason,
+            best,
+            spikes: self.state.spikes.count,
+            seconds: clock.elapsed().as_secs_f64(),
+        })?;
+        Ok(Outcome { step, reason, best, last: self.last, spikes: self.state.spikes.count })
     }
 
     fn first_event(&self) -> Event {
@@ -232,6 +238,9 @@ impl<'a> Trainer<'a> {
         self.state.drawn = self.cursor.drawn();
         self.state.loss_sum += loss;
         self.state.loss_count += 1;
+        if let Some(expected) = self.state.spikes.take(loss) {
+            tell(&Event::Spike { step, loss, expected })?;
+        }
         self.pace.spent += clock.elapsed();
         self.pace.tokens += tokens;
         if step == 1 || step.is_multiple_of(self.job.settings.log_every) || self.is_last() {

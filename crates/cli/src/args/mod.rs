@@ -75,6 +75,9 @@ pub(crate) struct Train {
     /// Replace the run in the folder
     #[arg(long)]
     pub(crate) overwrite: bool,
+    /// Train although more memory is needed than is free
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Seed of everything random; the same as --set train.seed=N
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

@@ -23,6 +23,9 @@ const ATTENTIONS_SHARE: f64 = 0.6;
 const BYTES_A_NUMBER: f64 = 160.0;
 const BYTES_A_PARAMETER: f64 = 28.0;
 
+/// A length to take attention's cost at.
+const SQUARE: usize = 1024;
+
 /// What is printed; the names of the JSON object.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -30,18 +33,23 @@ struct Report {
     parts: Vec<PartCount>,
     context: usize,
     batch: usize,
+    /// Passes of such a batch that make an update.
+    accumulate: usize,
     /// Forward, per token: products with weights, and attention at the context's length.
     linear_flops_per_token: u64,
     attention_flops_per_token: u64,
     training_flops_per_step: u64,
     training_bytes: u64,
-    cache_bytes_per_token: usize,
+    /// None for a model that sees both ways: it continues nothing.
+    cache_bytes_per_token: Option<usize>,
     /// Of this machine, and the time of an update that follows from them.
     product_gflops: f64,
     memory_gb_per_second: f64,
     predicted_seconds_per_step: f64,
     lengths: Vec<Length>,
     documents: Option<Documents>,
+    #[serde(skip)]
+    causal: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -79,19 +87,25 @@ struct Documents {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     machine::threads(args.threads)?;
-    let (config, batch, documents) = if let Some(path) = &args.checkpoint {
+    let (config, train, documents) = if let Some(path) = &args.checkpoint {
         let loaded = checkpoint::open(path, args.which.into(), &Device::Cpu)?;
         let lengths = args.text.as_ref().map(|text| document_lengths(text, &loaded.tokenizer)).transpose()?;
-        (loaded.spoken.clone(), Settings::of_run(loaded.run.as_deref())?.train.batch, lengths)
+        if loaded.run.is_none() && args.batch.is_none() {
+            output::notice(format!(
+                "{} is not part of a run: a step is taken to be as by default; --batch says otherwise",
+                loaded.folder.display()
+            ));
+        }
+        (loaded.spoken.clone(), Settings::of_run(loaded.run.as_deref())?.train, lengths)
     } else {
         let settings = settings(args)?;
         let config =
             ModelConfig::new(&settings.model, args.vocab.get()).map_err(|error| usage(error.to_string()))?;
-        (config, settings.train.batch, None)
+        (config, settings.train, None)
     };
-    let batch = args.batch.map_or(batch, |batch| batch as usize);
+    let step = [args.batch.map_or(train.batch, |batch| batch as usize), train.accumulate];
     let lengths: Vec<usize> = args.lengths.iter().map(|&length| length as usize).collect();
-    let report = report(&config, batch, &lengths, documents.as_deref());
+    let report = report(&config, step, &lengths, documents.as_deref());
     output::text(&if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() })
 }
 
@@ -128,7 +142,13 @@ fn document_lengths(path: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Vec<us
     Ok(lengths)
 }
 
-fn report(config: &ModelConfig, batch: usize, lengths: &[usize], documents: Option<&[usize]>) -> Report {
+/// A step is an update of `batch` sequences, `accumulate` times.
+fn report(
+    config: &ModelConfig,
+    [batch, accumulate]: [usize; 2],
+    lengths: &[usize],
+    documents: Option<&[usize]>,
+) -> Report {
     let (cost, context) = (Cost::new(config), config.context());
     let total = |tokens: usize| tokens as u64 * cost.linear_flops() + cost.attention_flops(tokens);
     let first = lengths.first().copied().unwrap_or(context).max(1);
@@ -147,9 +167,10 @@ fn report(config: &ModelConfig, batch: usize, lengths: &[usize], documents: Opti
     });
     let (gflops, memory) = (product_gflops(), memory_rate());
     let numbers = (batch * context * config.layers() * config.width()) as f64;
-    let attention = (3 * batch as u64).saturating_mul(cost.attention_flops(context));
-    let moved = BYTES_A_NUMBER * numbers + BYTES_A_PARAMETER * cost.parameters() as f64;
-    let step = cost.training_flops(batch, context);
+    let sequences = batch.saturating_mul(accumulate);
+    let attention = (3 * sequences as u64).saturating_mul(cost.attention_flops(context));
+    let moved = BYTES_A_NUMBER * numbers * accumulate as f64 + BYTES_A_PARAMETER * cost.parameters() as f64;
+    let step = cost.training_flops(sequences, context);
     Report {
         parameters: cost.parameters(),
         parts: cost
@@ -163,11 +184,13 @@ fn report(config: &ModelConfig, batch: usize, lengths: &[usize], documents: Opti
             .collect(),
         context,
         batch,
+        accumulate,
         linear_flops_per_token: cost.linear_flops(),
         attention_flops_per_token: cost.attention_flops(context) / context as u64,
         training_flops_per_step: step,
         training_bytes: cost.training_bytes(batch, context),
-        cache_bytes_per_token: cost.cache_bytes(1),
+        cache_bytes_per_token: config.settings.causal.then(|| cost.cache_bytes(1)),
+        causal: config.settings.causal,
         product_gflops: gflops,
         memory_gb_per_second: memory,
         predicted_seconds_per_step: (step - attention) as f64 / (SHARE_OF_PEAK * gflops * 1e9)
@@ -181,7 +204,11 @@ fn report(config: &ModelConfig, batch: usize, lengths: &[usize], documents: Opti
                 count: documents.len(),
                 tokens,
                 longest: documents.iter().copied().max().unwrap_or(0),
-                forecast_flops: documents.len() as u64 * total(mean.round() as usize),
+                // attention grows with the square, whose factor any length tells
+                forecast_flops: (documents.len() as f64
+                    * (mean * cost.linear_flops() as f64
+                        + mean * mean * cost.attention_flops(SQUARE) as f64 / (SQUARE * SQUARE) as f64))
+                    as u64,
                 flops: documents.iter().map(|&tokens| total(tokens)).sum(),
             }
         }),
@@ -207,9 +234,10 @@ impl Report {
             grouped(linear),
             grouped(attention),
         );
+        let passes = if self.accumulate > 1 { format!(", {} times", self.accumulate) } else { String::new() };
         let _ = writeln!(
             text,
-            "training    {} × {} tokens a step: {:.2} GFLOP, {} of memory\n            about {} a step here: products at {:.0} GFLOP/s, the rest at {:.0} GB/s of memory, as just measured",
+            "training    {} × {} tokens a step{passes}: {:.2} GFLOP, {} of memory\n            about {} a step here: products at {:.0} GFLOP/s, the rest at {:.0} GB/s of memory, as just measured",
             self.batch,
             grouped(self.context as u64),
             self.training_flops_per_step as f64 / 1e9,
@@ -218,25 +246,28 @@ impl Report {
             self.product_gflops,
             self.memory_gb_per_second,
         );
-        let _ = writeln!(
-            text,
-            "KV cache    {} a token, {} for {} tokens",
-            bytes(self.cache_bytes_per_token as u64),
-            bytes((self.cache_bytes_per_token * self.context) as u64),
-            grouped(self.context as u64)
-        );
+        if let Some(each) = self.cache_bytes_per_token {
+            let _ = writeln!(
+                text,
+                "KV cache    {} a token, {} for {} tokens",
+                bytes(each as u64),
+                bytes((each * self.context) as u64),
+                grouped(self.context as u64)
+            );
+        }
         if let Some(first) = self.lengths.first() {
             let _ = writeln!(
                 text,
-                "\n    tokens     comparisons  attention GFLOP  all GFLOP  attention   of the linear   attention in\n\
-                 \x20                                                       share   forecast from  chunks of {}",
+                "\n    tokens     comparisons  attention GFLOP  all GFLOP  attention     linear forecast   attention in\n\
+                 \x20                                                       share  {:>20}   chunks of {1}",
+                format!("from {}", grouped(first.tokens as u64)),
                 grouped(first.tokens as u64)
             );
             for length in &self.lengths {
                 let chunks = length.chunked_attention_flops as f64 / length.attention_flops.max(1) as f64;
                 let _ = writeln!(
                     text,
-                    "{:>10} {:>15}  {:>15.4} {:>10.4}    {:5.1} %        × {:5.2}       {:>6.2} %",
+                    "{:>10} {:>15}  {:>15.4} {:>10.4}    {:5.1} %             × {:5.2}        {:>6.2} %",
                     grouped(length.tokens as u64),
                     grouped(length.comparisons),
                     length.attention_flops as f64 / 1e9,
@@ -246,18 +277,29 @@ impl Report {
                     100.0 * chunks
                 );
             }
+            if self.causal {
+                text.push_str("comparisons are those of the whole square; the causal mask saves half of them, and of attention's operations\n");
+            }
         }
         if let Some(documents) = &self.documents {
             let _ = writeln!(
                 text,
-                "\n{} documents of {} tokens on average, {} at most: forecast from the mean {:.3} GFLOP, really {:.3} (× {:.2})",
+                "\n{} document{} of {:.1} tokens on average, {} at most: forecast from the mean {:.3} GFLOP, really {:.3} (× {:.2})",
                 grouped(documents.count as u64),
-                documents.tokens / documents.count,
+                if documents.count == 1 { "" } else { "s" },
+                documents.tokens as f64 / documents.count as f64,
                 grouped(documents.longest as u64),
                 documents.forecast_flops as f64 / 1e9,
                 documents.flops as f64 / 1e9,
                 documents.flops as f64 / documents.forecast_flops.max(1) as f64
             );
+            if documents.longest > self.context {
+                let _ = writeln!(
+                    text,
+                    "the model sees {} tokens at once; a longer document is counted as if it saw it whole",
+                    grouped(self.context as u64)
+                );
+            }
         }
         text
     }

@@ -71,7 +71,10 @@ impl Report {
             // writing to a String cannot fail
             let _ = writeln!(text, "  {before:6.3}  {after:6.3}  {token}");
         }
-        text.push_str("\nattention that moved, mean over rows, and where most\n");
+        if self.heads.iter().all(|change| change.moved == 0.0) {
+            return "nothing changed: the same patterns and predictions\n".to_owned();
+        }
+        text.push_str("\nattention that moved to other tokens, mean over rows, and where most\n");
         for change in self.heads.iter().take(top) {
             let HeadChange { head, moved, row, key, before, after } = *change;
             let _ = writeln!(

@@ -123,7 +123,8 @@ fn lines(tables: &[Tables], name: &str, windows: usize, distance: usize) -> Stri
     let mut text = format!(
         "as used, over {windows} windows of {name}: which token looks at which, the share of its attention that this is, in\n\
          how many of its rows, and the token that the head's output then raises most; what a token gives to itself is left out\n\
-         as written, from the weights and single tokens alone: which keys a token finds when it stands {distance} after them\n\
+         as written, from the weights and single tokens alone (what earlier layers add, which later heads read, is not in it):\n\
+         which keys a token finds when it stands {distance} after them\n\
          (score before the softmax), and which tokens it promotes when it is found (rise of the logit, final norm's scale left\n\
          out); answers are tokens of this text\n"
     );

@@ -11,6 +11,8 @@ use std::fmt::Write as _;
 
 /// Shares below this are not listed.
 const LEAST: f64 = 0.005;
+/// A change of the logit difference that is hardly one: less than a tenth more odds.
+const HARDLY: f64 = 0.1;
 
 /// What is printed; the names of the JSON object.
 #[derive(Debug, Serialize)]
@@ -77,10 +79,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 impl Report {
     fn lines(&self, top: usize) -> String {
         let Self { token, against, restored, .. } = self;
+        let difference = restored.clean - restored.corrupt;
+        let hardly = if difference.abs() < HARDLY {
+            "the model hardly tells the two prompts apart: shares of so little may be large and mean nothing\n"
+        } else {
+            ""
+        };
         let mut text = format!(
             "logit of {token} over {against}: {:.3} on the clean prompt, {:.3} on the corrupt one\n\
              what one activation of the clean prompt brings back of that, put into the corrupt one, directly and through what comes\n\
-             after it: so shares overlap, and may exceed 100 %\n",
+             after it: so shares overlap, and may exceed 100 %\n{hardly}",
             restored.clean, restored.corrupt
         );
         self.push(&mut text, top, "residual stream before block", by_layer(&restored.residual));

@@ -12,14 +12,16 @@ pub fn duplicate_in_text(pattern: &Pattern<'_>, ids: &[u32], query: usize) -> Op
 }
 
 /// How much the row `query` looks at what followed earlier copies of its token and follows now again: Σ A[i, j + 1] over
-/// j < i − 1 with the same token and the same token after it, 0 to 1; nothing where there is no such copy.
+/// j < i − 1 with the same token, 0 to 1; nothing where there is no such copy, or where one was followed by another token.
 ///
-/// Where the text does not repeat itself there is nothing to look up, so these rows do not count.
+/// Where the text so far leaves no answer, or more than one, there is nothing to look up, so these rows do not count.
 pub fn induction_in_text(pattern: &Pattern<'_>, ids: &[u32], query: usize) -> Option<f64> {
     let after = *ids.get(query + 1)?;
-    let copies = (0..query.saturating_sub(1)).filter(|&key| ids[key] == ids[query] && ids[key + 1] == after);
-    let found: Vec<f64> = copies.map(|copy| pattern.at(query, copy + 1)).collect();
-    (!found.is_empty()).then(|| found.iter().sum())
+    let copies = || (0..query.saturating_sub(1)).filter(|&key| ids[key] == ids[query]);
+    if copies().count() == 0 || copies().any(|copy| ids[copy + 1] != after) {
+        return None;
+    }
+    Some(copies().map(|copy| pattern.at(query, copy + 1)).sum())
 }
 
 fn sum_over_copies(ids: &[u32], query: usize, value: impl Fn(usize) -> f64) -> Option<f64> {
@@ -46,12 +48,16 @@ mod tests {
     }
 
     #[test]
-    fn induction_counts_where_the_text_repeats_itself() {
-        // 7 is followed by 8 twice, then by 7, then by 8 again
-        let ids = [7, 8, 9, 7, 8, 7, 7, 8];
-        let after = pointing(8, |query| [0, 1, 2, 1, 2, 1, 1, 7][query]);
+    fn induction_counts_where_the_text_so_far_leaves_one_answer() {
+        // 7 is always followed by 8, and 8 by 9 only once
+        let ids = [7, 8, 9, 7, 8, 6, 7, 8];
+        let after = pointing(8, |query| [0, 1, 2, 1, 2, 5, 1, 7][query]);
         let values: Vec<_> = (0..8).map(|query| induction_in_text(&pattern(&after), &ids, query)).collect();
         assert_eq!(values, [None, None, None, Some(1.0), None, None, Some(1.0), None]);
+        // once two answers were seen, neither can be told
+        let ambiguous = [8, 9, 8, 6, 8, 9];
+        let first = pointing(6, |query| [0, 1, 1, 3, 1, 5][query]);
+        assert_eq!(induction_in_text(&pattern(&first), &ambiguous, 4), None);
         // both earlier copies count, and the row itself never does
         let mut both = vec![0.0; 64];
         (both[6 * 8 + 1], both[6 * 8 + 4], both[6 * 8 + 6]) = (0.25, 0.5, 0.25);

@@ -135,8 +135,8 @@ pub(super) fn page() -> anyhow::Result<String> {
     write!(
         text,
         "\nTrained: one block of width 32 reads random symbols; each answer is the symbols so many places back. Loss on unseen\n\
-         sequences after 300 updates, mean of {} seeds (lowest to highest); guessing costs 1.79 nats a symbol:\n\n\
-         \x20 places back  parameters  {}\n",
+         sequences after 300 updates, in nats an answer, mean of {} seeds (lowest to highest):\n\n\
+         \x20 places back  parameters  guessing  {}\n",
         SEEDS.len(),
         HEADS.map(|heads| format!("{:>20}", format!("heads: {heads}"))).join("  "),
     )?;
@@ -144,7 +144,9 @@ pub(super) fn page() -> anyhow::Result<String> {
         let named = needed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let count = Cost::new(&shape(1, Back(needed).answers())?).parameters();
         let cells: Vec<String> = row.iter().map(|cell| format!("{:>20}", spread(cell))).collect();
-        writeln!(text, "  {named:<11}  {:>10}  {}", crate::output::grouped(count as u64), cells.join("  "))?;
+        let guessing = (Back(needed).answers() as f64).ln();
+        let count = crate::output::grouped(count as u64);
+        writeln!(text, "  {named:<11}  {count:>10}  {guessing:>8.2}  {}", cells.join("  "))?;
     }
     text += &looks(&learned[1])?;
     let [one, many] = tales;

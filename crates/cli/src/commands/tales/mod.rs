@@ -11,8 +11,8 @@ use questions::{Question, likeliest, pair, passes, place};
 use serde::Serialize;
 use softdict_corpus::{Part, Tale, line_at};
 use softdict_inspect::ablation::HeadId;
-use softdict_inspect::capture;
 use softdict_inspect::patch::{Restored, patch};
+use softdict_inspect::{InspectError, capture};
 use softdict_model::{NoTap, Transformer};
 use std::fmt::Write as _;
 
@@ -50,7 +50,9 @@ struct Tables {
 struct Sentences {
     /// Sentences with a noun and an adjective that training never showed together.
     pronouns: Kind,
-    /// What carries the choice of the referent, the most first.
+    /// Pairs of sentences that the model answers differently, of those tried.
+    pairs: u32,
+    /// What carries the choice of the referent over these, the most first.
     carriers: Vec<Carrier>,
     /// Whether the model sees both ways and tells the noun at the pronoun's own place.
     fills_in: bool,
@@ -135,9 +137,11 @@ fn tables(loaded: &Loaded, model: &Transformer, count: u64) -> anyhow::Result<Ta
 }
 
 fn sentences(loaded: &Loaded, model: &Transformer, tale: Tale, count: u64) -> anyhow::Result<Sentences> {
+    let (pairs, carriers) = carriers(loaded, model, tale)?;
     Ok(Sentences {
         pronouns: measure(loaded, model, tale, Part::HeldOut, count)?,
-        carriers: carriers(loaded, model, tale)?,
+        pairs,
+        carriers,
         fills_in: loaded.mask().is_some(),
     })
 }
@@ -203,15 +207,19 @@ fn table(loaded: &Loaded, model: &Transformer, head: HeadId) -> anyhow::Result<T
 }
 
 /// What carries the choice: sentences that differ in the adjective alone, one activation of the one put into the other.
-fn carriers(loaded: &Loaded, model: &Transformer, sentences: Tale) -> anyhow::Result<Vec<Carrier>> {
+fn carriers(loaded: &Loaded, model: &Transformer, sentences: Tale) -> anyhow::Result<(u32, Vec<Carrier>)> {
     let (layers, heads) = all_heads(model);
     // at the adjective, at the row that answers, and elsewhere
     let mut sums = vec![[0.0f64; 3]; layers.len() * (heads.len() + 1)];
-    let mut pairs = 0;
+    let mut pairs = 0u32;
     for index in 0..PAIRS {
         let line = line_at(sentences, Part::HeldOut, SEED, index);
         let Some(pair) = pair(loaded, &line)? else { continue };
-        let Restored { heads: of_heads, ffn, .. } = patch(model, pair.prompts(), &mut |_, _| ())?;
+        let Restored { heads: of_heads, ffn, .. } = match patch(model, pair.prompts(), &mut |_, _| ()) {
+            // a model that has not learned it yet gives both sentences the same answer
+            Err(InspectError::NothingToPatch { .. }) => continue,
+            restored => restored?,
+        };
         for (layer, (of_heads, ffn)) in of_heads.iter().zip(&ffn).enumerate() {
             for (nth, shares) in of_heads.iter().chain([ffn]).enumerate() {
                 let sums = &mut sums[layer * (heads.len() + 1) + nth];
@@ -234,7 +242,7 @@ fn carriers(loaded: &Loaded, model: &Transformer, sentences: Tale) -> anyhow::Re
         }
     }
     carriers.sort_by(|a, b| b.share.abs().total_cmp(&a.share.abs()));
-    Ok(carriers)
+    Ok((pairs, carriers))
 }
 
 impl Report {
@@ -298,13 +306,21 @@ impl Sentences {
         let mut text = format!(
             "PRONOUNS: {questions} of {lines} sentences, with a noun and an adjective that training never showed together: \
              {:.1} % right\nof all heads, {head} has the most attention on the right noun {place}: {entry:.3}, and \
-             {others:.3} on the wrong ones\n\n\
-             What carries the choice: sentences that differ in the adjective alone, one activation of the one put into the other;\n\
-             mean share of the answer that this brings back, directly and through what comes after it\n",
+             {others:.3} on the wrong ones\n\n",
             self.pronouns.percent(),
         );
+        if self.pairs == 0 {
+            text.push_str("Another adjective changes no answer, so there is no choice to carry: it is not learned yet.\n");
+            return text;
+        }
+        // writing to a String cannot fail
+        let _ = writeln!(
+            text,
+            "What carries the choice: {} pairs of sentences that differ in the adjective alone, one activation of the one put into\n\
+             the other; mean share of the answer that this brings back, directly and through what comes after it",
+            self.pairs
+        );
         for Carrier { part, token, share } in self.carriers.iter().take(SHOWN) {
-            // writing to a String cannot fail
             let _ = writeln!(text, "  {:>6.1} %  {part} {token}", 100.0 * share);
         }
         // of carriers in a row, each alone brings back what passes through it

@@ -93,7 +93,12 @@ fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -
     let best = outcome.best.map_or(String::new(), |best| {
         format!("; best validation loss {:.4} at step {}", best.val_loss, best.step)
     });
-    output::notice(format!("{why} after step {}{best}", outcome.step));
+    let spikes = match outcome.spikes {
+        0 => String::new(),
+        1 => "; 1 loss spike".to_owned(),
+        many => format!("; {many} loss spikes"),
+    };
+    output::notice(format!("{why} after step {}{best}{spikes}", outcome.step));
     if outcome.reason == EndReason::Stopped {
         output::notice(format!("checkpoint: {shown}"));
         return Ok(());

@@ -127,7 +127,7 @@ pub(super) fn started(
     };
     let config = ModelConfig::new(&settings.model, vocab_size)?;
     check_length(&settings, &config, &text)?;
-    check_memory(&settings, &config, device)?;
+    check_memory(&settings, &config, device, args.force)?;
     let staged = Staged::new(run, lock)?;
     encode(&tokenizer, &text, &settings, &config, &staged)?;
     let (data, lock) = staged.publish()?;
@@ -229,7 +229,7 @@ pub(super) fn resumed(
     Settings { tokenizer: TokenizerSettings::default(), ..settings.clone() }.check()?;
     let folder = softdict_checkpoint::resolve(run, Which::Last)?;
     let checkpoint = softdict_checkpoint::load(&folder)?;
-    check_memory(&settings, &checkpoint.config, device)?;
+    check_memory(&settings, &checkpoint.config, device, args.force)?;
     let json =
         checkpoint.tokenizer.with_context(|| format!("{}: tokenizer.json is missing", folder.display()))?;
     let tokenizer = Tokenizer::from_bytes(json, &folder.join("tokenizer.json").display().to_string())?;
