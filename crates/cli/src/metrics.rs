@@ -3,7 +3,7 @@
 use anyhow::Context;
 use serde_json::Value;
 use softdict_trainer::Event;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Scores of heads whose growth is drawn: shares from 0 to 1; and what they are called.
@@ -28,10 +28,10 @@ pub(crate) fn path(run: &Path) -> PathBuf {
 /// When the file cannot be read.
 pub(crate) fn events(run: &Path) -> anyhow::Result<Vec<Event>> {
     let path = path(run);
-    let text = std::fs::read_to_string(&path)
+    let text = std::fs::read(&path)
         .with_context(|| format!("{}: no events of a run could be read", path.display()))?;
-    // a run that was cut off may leave half a line at the end
-    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    // a run that was cut off may leave half a line at the end, and half a character in it
+    Ok(String::from_utf8_lossy(&text).lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
 /// Every head's scores over the steps at which they were kept (`train.heads_every`).
@@ -48,6 +48,17 @@ impl Growth {
         let kept = events.iter().filter_map(|event| match event {
             Event::Heads { step, heads } => Some((*step, heads)),
             _ => None,
+        });
+        let named = |heads: &Value| -> BTreeSet<(u64, u64)> {
+            let number = |head: &Value, name: &str| head.get(name).and_then(Value::as_u64);
+            let heads = heads.as_array().into_iter().flatten();
+            heads.filter_map(|head| Some((number(head, "layer")?, number(head, "head")?))).collect()
+        };
+        // a model's heads are the same at every step; what says otherwise is no event of its run
+        let mut first = None;
+        let kept = kept.filter(|(_, heads)| {
+            let named = named(heads);
+            !named.is_empty() && *first.get_or_insert_with(|| named.clone()) == named
         });
         let (steps, kept): (Vec<u64>, Vec<&Value>) = kept.unzip();
         let mut heads = BTreeMap::new();
@@ -95,13 +106,20 @@ mod tests {
             { "layer": 0, "head": 1, "previous_token": 0.25, "induction": null },
             { "layer": 2, "head": 0, "previous_token": 0.5 },
         ]);
-        let one = serde_json::json!([{ "layer": 0, "head": 1, "previous_token": 0.75 }, { "head": 7 }, "?"]);
-        let growth = Growth::of(&[kept(0, both), kept(9, one), kept(10, Value::Null)]);
-        assert_eq!(growth.steps, [0, 9, 10]);
+        let later = serde_json::json!([
+            { "layer": 0, "head": 1, "previous_token": 0.75 },
+            { "layer": 2, "head": 0 },
+            { "head": 7 },
+            "?",
+        ]);
+        // another model's
+        let one = serde_json::json!([{ "layer": 0, "head": 1, "previous_token": 0.5 }]);
+        let growth = Growth::of(&[kept(0, both), kept(9, later), kept(10, Value::Null), kept(11, one)]);
+        assert_eq!(growth.steps, [0, 9]);
         assert_eq!(growth.heads.keys().collect::<Vec<_>>(), [&(0, 1), &(2, 0)]);
         let previous = |id| &growth.heads[&id][0];
         assert_eq!(previous((0, 1))[..2], [0.25, 0.75]);
-        assert!(previous((0, 1))[2].is_nan() && previous((2, 0))[1].is_nan());
+        assert!(previous((2, 0))[1].is_nan());
         assert!(growth.heads[&(0, 1)][1].iter().all(|value| value.is_nan()));
     }
 
@@ -127,7 +145,11 @@ mod tests {
     fn half_a_line_at_the_end_is_no_event() {
         let folder = tempfile::tempdir().unwrap();
         let line = serde_json::to_string(&kept(4, Value::Null)).unwrap();
-        std::fs::write(folder.path().join("metrics.jsonl"), format!("{line}\n{}", &line[..9])).unwrap();
+        std::fs::write(
+            folder.path().join("metrics.jsonl"),
+            [line.as_bytes(), b"\n\xff\n", &line.as_bytes()[..9]].concat(),
+        )
+        .unwrap();
         assert_eq!(events(folder.path()).unwrap().len(), 1);
         let message = format!("{:#}", events(&folder.path().join("none")).unwrap_err());
         assert!(message.contains("metrics.jsonl"), "{message}");

@@ -3,6 +3,7 @@
 //! Text from files and models is shown with its control characters made visible when it goes to a terminal, so
 //! that no text can move the cursor or change colours; into pipes and files it goes byte for byte.
 
+use softdict_inspect::labels::is_visible;
 use std::io::{IsTerminal, Write};
 
 /// Writes data to standard output.
@@ -72,11 +73,11 @@ pub(crate) fn style() -> softdict_inspect::report::Style {
     softdict_inspect::report::Style { color, width }
 }
 
-/// `text` with control characters other than line feed and tab as escapes.
+/// `text` with what moves a cursor, turns text around or hides as escapes; line feed and tab stay.
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        let kept = matches!(character, '\n' | '\t') || !character.is_control();
+        let kept = matches!(character, '\n' | '\t') || is_visible(character);
         if kept { shown.push(character) } else { shown.extend(character.escape_unicode()) }
     }
     shown
@@ -122,6 +123,7 @@ mod tests {
     #[test]
     fn control_characters_never_reach_a_terminal() {
         assert_eq!(visible("a\x1b[31m\r\u{9b}b\n\t"), "a\\u{1b}[31m\\u{d}\\u{9b}b\n\t");
+        assert_eq!(visible("é 漢\u{301}\u{202e}x\u{2028}"), "é 漢\u{301}\\u{202e}x\\u{2028}");
     }
 
     #[test]

@@ -26,15 +26,28 @@ fn encode(text: &str, loaded: &Loaded) -> anyhow::Result<Vec<u32>> {
     let Some(mask) = loaded.mask() else { return Ok(loaded.tokenizer.encode(text)?) };
     let spaced = !matches!(loaded.tokenizer.kind(), DetectedKind::Char | DetectedKind::Byte);
     let mut ids = Vec::new();
+    let mut before = 0;
     let mut pieces = text.split(MASK).peekable();
     while let Some(piece) = pieces.next() {
         let hides = pieces.peek().is_some();
         // where words begin with their space, the hidden word has it too
         let piece = if hides && spaced { piece.strip_suffix(' ').unwrap_or(piece) } else { piece };
-        ids.extend(loaded.tokenizer.encode(piece)?);
+        ids.extend(loaded.tokenizer.encode(piece).map_err(|error| further(error, before))?);
+        before += piece.chars().count() + MASK.len();
         ids.extend(hides.then_some(mask));
     }
     Ok(ids)
+}
+
+/// The same error in a text that begins `before` characters earlier.
+fn further(error: softdict_tokenizer::Error, before: usize) -> softdict_tokenizer::Error {
+    use softdict_tokenizer::Error::UnknownCharacter;
+    match error {
+        UnknownCharacter { character, position, vocab_size } => {
+            UnknownCharacter { character, position: position + before, vocab_size }
+        }
+        other => other,
+    }
 }
 
 /// Where a prompt asks: at its last hidden token, else after its last token.

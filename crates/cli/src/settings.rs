@@ -123,6 +123,9 @@ impl Settings {
             }
             _ => {}
         }
+        if self.train.heads_every.is_some() && self.model.context < 2 {
+            return Err(usage("train.heads_every: with model.context = 1 no token has another to look at"));
+        }
         self.train.check().map_err(|error| usage(error.to_string()))?;
         self.sample.validate().map_err(|error| usage(error.to_string()))?;
         self.tokenizer.kind.validate().map_err(|error| usage(error.to_string()))
@@ -138,7 +141,9 @@ impl Settings {
         };
         let name = path.display().to_string();
         let text = std::fs::read_to_string(&path).with_context(|| name.clone())?;
-        Self::default().with(Some((&name, &text)), &[])
+        let settings = Self::default().with(Some((&name, &text)), &[])?;
+        settings.train.check().context(name)?;
+        Ok(settings)
     }
 
     /// As the file that reproduces the run.

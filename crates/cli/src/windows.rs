@@ -12,6 +12,16 @@ use std::collections::BTreeMap;
 const ROWS: usize = 1024;
 const LOGITS: usize = 1 << 24;
 
+/// Bytes of the patterns of all heads over one window, at most.
+const PATTERNS: usize = 1 << 30;
+
+/// The longest window that heads are scored on: the context, or as much of it as leaves room for every head's pattern.
+pub(crate) fn longest(config: &ModelConfig) -> usize {
+    // as they come out of the model, and in one piece
+    let each = 2 * size_of::<f32>() * config.layers() * config.heads;
+    config.context().min((PATTERNS / each).isqrt()).max(2)
+}
+
 /// The validation split, or the text that was given.
 pub(crate) fn scored_tokens(corpus: &Corpus) -> (&TokenFile, String) {
     let (data, name) = (&corpus.dataset, &corpus.name);
@@ -111,6 +121,19 @@ mod tests {
         assert_eq!((all.len(), all[0], all[31]), (32, 0, 1_000_000 - 64));
         assert!(all.windows(2).all(|pair| pair[1] - pair[0] >= 64));
         assert_eq!(starts(200, 64, 32).collect::<Vec<_>>(), [0, 68, 136]);
+    }
+
+    #[test]
+    fn patterns_of_a_long_context_are_looked_at_in_part() {
+        let of = |layers, heads, context| {
+            let width = 8 * heads;
+            let settings =
+                softdict_model::ModelSettings { layers, heads, width, context, ..Default::default() };
+            longest(&ModelConfig::new(&settings, 10).unwrap())
+        };
+        assert_eq!([of(4, 4, 64), of(12, 12, 512)], [64, 512]);
+        let long = of(6, 6, 1 << 20);
+        assert!((1500..2000).contains(&long) && long * long * 36 * 8 <= PATTERNS, "{long}");
     }
 
     #[test]

@@ -1,9 +1,48 @@
 //! Files that commands write.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
+
+/// Whether a file is written as it goes: a pipe or a device, also where a link of the system leads to an open file.
+fn is_written_through(path: &Path) -> bool {
+    let leads_to_open_file =
+        path.is_symlink() && std::fs::canonicalize(path).is_ok_and(|target| is_open_here(path, &target));
+    (path.exists() && !path.is_file()) || leads_to_open_file
+}
+
+/// Whether `path` is a name for a file that this program has open already, as `/dev/stdout` is.
+fn is_open_here(path: &Path, target: &Path) -> bool {
+    let mut at = path.to_path_buf();
+    // links of links: none of the system's is longer
+    for _ in 0..8 {
+        if at.starts_with("/proc") || at.starts_with("/dev/fd") {
+            return true;
+        }
+        match std::fs::read_link(&at) {
+            Ok(next) if next.is_absolute() => at = next,
+            Ok(next) => at = at.parent().unwrap_or(target).join(next),
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+/// Whether a file can be put at `path`, before much work is done for it.
+///
+/// # Errors
+/// When it is a folder, or in none.
+pub(crate) fn check_place(path: &Path) -> anyhow::Result<()> {
+    if path.is_dir() {
+        bail!("it is a folder");
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !parent.is_dir() {
+        bail!("there is no folder {}", parent.display());
+    }
+    Ok(())
+}
 
 /// Writes a file so that it is there whole or not at all, however large it is.
 pub(crate) fn write_file(
@@ -11,11 +50,14 @@ pub(crate) fn write_file(
     write: &mut dyn FnMut(&mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     // a pipe or device cannot be replaced by a file
-    if path.exists() && !path.is_file() {
+    if is_written_through(path) {
         let mut out = BufWriter::new(File::options().write(true).open(path)?);
         write(&mut out)?;
         return Ok(out.flush()?);
     }
+    // what a link leads to is written, and the link stays
+    let target = if path.is_symlink() { std::fs::canonicalize(path)? } else { path.to_path_buf() };
+    let path = target.as_path();
     let name = path.file_name().context("it has no file name")?.to_string_lossy();
     let temporary = path.with_file_name(format!(".softdict-new-{}-{name}", std::process::id()));
     let written = File::create(&temporary).map_err(anyhow::Error::from).and_then(|file| {
@@ -34,7 +76,6 @@ pub(crate) fn write_file(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::bail;
 
     #[test]
     fn a_report_is_there_whole_or_not_at_all() {
@@ -49,5 +90,36 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"first");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         assert!(write_file(folder.path(), &mut |_| Ok(())).is_err());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_link_stays_and_what_it_leads_to_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (real, link) = (folder.path().join("real.svg"), folder.path().join("link.svg"));
+        std::fs::write(&real, "old").unwrap();
+        std::os::unix::fs::symlink("real.svg", &link).unwrap();
+        write_file(&link, &mut |out| Ok(out.write_all(b"new")?)).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&real).unwrap(), b"new");
+        // as /dev/stdout does, to a file that is open already
+        let open = File::create(folder.path().join("open")).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&open);
+        let through = folder.path().join("through");
+        std::os::unix::fs::symlink(format!("/proc/self/fd/{number}"), &through).unwrap();
+        if through.exists() {
+            write_file(&through, &mut |out| Ok(out.write_all(b"here")?)).unwrap();
+            assert!(through.is_symlink());
+            assert_eq!(std::fs::read(folder.path().join("open")).unwrap(), b"here");
+        }
+    }
+
+    #[test]
+    fn a_place_where_no_file_can_be_is_known_before_the_work() {
+        let folder = tempfile::tempdir().unwrap();
+        check_place(&folder.path().join("new.html")).unwrap();
+        check_place(Path::new("new.html")).unwrap();
+        assert!(check_place(folder.path()).is_err());
+        assert!(check_place(&folder.path().join("none/x.html")).is_err());
     }
 }

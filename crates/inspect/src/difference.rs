@@ -68,7 +68,11 @@ pub fn difference(before: &Transformer, after: &Transformer, ids: &[u32], at: us
     let asked = |model: &Transformer| -> Result<Vec<f32>> {
         let logits = model.forward(ids, ids.len(), &mut NoTap)?;
         let row = logits.i((0, at)).and_then(|row| row.to_vec1());
-        Ok(row.map_err(ModelError::from)?)
+        let row: Vec<f32> = row.map_err(ModelError::from)?;
+        if row.iter().any(|logit| !logit.is_finite()) {
+            return Err(InspectError::NotFinite { what: "logits" });
+        }
+        Ok(row)
     };
     Ok(Difference { heads: changes, logits: [asked(before)?, asked(after)?] })
 }

@@ -76,7 +76,7 @@ pub fn shorten(label: &str, columns: usize) -> String {
 
 /// Whether a character shows something and does nothing else: no control, no direction mark, no
 /// line separator, nothing invisible, private or unassigned. The plain space counts.
-pub(crate) fn is_visible(character: char) -> bool {
+pub fn is_visible(character: char) -> bool {
     if BLANK_LETTERS.contains(&character) {
         return false;
     }

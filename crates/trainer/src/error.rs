@@ -26,7 +26,9 @@ pub enum TrainError {
         reason: &'static str,
     },
     /// The heads could not be scored.
-    #[error("the heads could not be scored (train.heads_every)")]
+    #[error(
+        "the heads could not be scored (train.heads_every); where weights are no numbers any more, lower train.learning_rate"
+    )]
     Probe {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,

@@ -179,11 +179,13 @@ impl<'a> Trainer<'a> {
             }
             self.update(&mut tell)?;
             // before the checkpoint, so that who resumes from it finds this step's scores told
-            self.score_heads(&mut tell)?;
+            let scored = self.score_heads(&mut tell);
             // written before it is evaluated, so that a failing evaluation loses nothing
-            if self.state.step.is_multiple_of(self.job.settings.checkpoint_every()) || self.is_last() {
+            let is_due = self.state.step.is_multiple_of(self.job.settings.checkpoint_every());
+            if is_due || self.is_last() || (scored.is_err() && self.parameters.first_non_finite().is_none()) {
                 self.save(&mut tell)?;
             }
+            scored?;
         };
         if self.saved != Some(self.state.step) {
             self.save(&mut tell)?;

@@ -2,10 +2,13 @@
 
 use crate::args::Diff as Args;
 use crate::checkpoint;
+use crate::machine::available_memory;
+use crate::output::bytes;
 use crate::prompt::{MASK, asked, softmax, token_label, whole_prompt};
 use crate::{machine, output};
 use anyhow::bail;
 use serde::Serialize;
+use softdict_inspect::Shape;
 use softdict_inspect::difference::{Difference, HeadChange, difference};
 use std::fmt::Write as _;
 
@@ -41,6 +44,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let context = after.spoken.context();
     if ids.len() > context {
         bail!("--prompt: {} tokens, and {} sees {context} at once", ids.len(), after.folder.display());
+    }
+    let shape = Shape { layers: before.spoken.layers(), heads: before.spoken.heads, tokens: ids.len() };
+    // of both models, as they come out of one and in one piece
+    let memory = shape.weights().saturating_mul(3 * size_of::<f32>() as u64);
+    if let Some(free) = available_memory().filter(|&free| memory > free) {
+        bail!(
+            "--prompt: the patterns of {} tokens take {}, and {} of memory are free; shorten it",
+            ids.len(),
+            bytes(memory),
+            bytes(free)
+        );
     }
     let Difference { heads, logits } =
         difference(&before.speaker()?, &after.speaker()?, &ids, asked(&ids, &before))?;

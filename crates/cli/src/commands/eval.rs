@@ -9,7 +9,7 @@ use candle_core::Device;
 use serde::Serialize;
 use softdict_inspect::ablation::Ablation;
 use softdict_model::cost::Cost;
-use softdict_model::{Batch, ComposedEngine, Engine, FusedEngine, ModelConfig};
+use softdict_model::{Batch, ComposedEngine, Engine, FusedEngine, ModelConfig, Transformer};
 use softdict_tokenizer::{SplitRecord, TokenFile};
 use softdict_trainer::{Evaluation, evaluate};
 use std::path::Path;
@@ -111,7 +111,8 @@ fn loss<'a>(
     device: &Device,
 ) -> anyhow::Result<Loss<'a>> {
     if !ablations.is_empty() {
-        let model = loaded.speaker()?;
+        // with the rows of a padded vocabulary, as without ablation
+        let model = Transformer::new(&loaded.config, &loaded.parameters, device)?;
         let mut replacements = replacements(loaded, &model, ablations, text)?;
         return Ok(Box::new(move |batch| model.loss(batch, &mut replacements)));
     }

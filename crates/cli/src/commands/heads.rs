@@ -5,9 +5,10 @@ mod page;
 use crate::args::Heads;
 use crate::checkpoint::{self, Loaded};
 use crate::progress::Passes;
-use crate::windows::{predicted_windows, scored_tokens, together, windows};
+use crate::windows::{longest, predicted_windows, scored_tokens, together, windows};
+use crate::written::check_place;
 use crate::{machine, output};
-use anyhow::bail;
+use anyhow::{Context, bail};
 use candle_core::Device;
 use softdict_inspect::ablation::Batch;
 use softdict_inspect::scores::{Ranges, format_table};
@@ -47,13 +48,16 @@ pub(crate) fn probe(
     let (context, vocab) = (config.context(), config.vocab_size);
     let model = Transformer::new(config, parameters, device)?;
     let blocks = Blocks { tokens: (context / 2).min(vocab).clamp(1, BLOCK), count: PROBED, seed: SEED };
-    let rows = head_rows(&model, &windows(tokens, context, PROBED)?, blocks)?;
+    let rows = head_rows(&model, &windows(tokens, longest(config), PROBED)?, blocks)?;
     let scores = rows.iter().enumerate();
     let scores = scores.map(|(index, rows)| rows.scores(index / config.heads, index % config.heads));
     Ok(serde_json::to_value(scores.collect::<Result<Vec<_>, _>>()?)?)
 }
 
 pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
+    if let Some(path) = &args.html {
+        check_place(path).with_context(|| format!("--html {}", path.display()))?;
+    }
     let device = machine::prepare(&args.source.machine)?;
     let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;
     let model = loaded.speaker()?;
@@ -61,7 +65,7 @@ pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
     let corpus = loaded.corpus_or_tales(args.text.as_deref())?;
     let (tokens, name) = scored_tokens(&corpus);
     let config = model.config();
-    let windows = windows(tokens, config.context(), WINDOWS)?;
+    let windows = windows(tokens, longest(config), WINDOWS)?;
     let Some(text_tokens) = windows.first().map(Vec::len) else {
         bail!("{name}: fewer than two tokens, so no token can look back; give a longer text");
     };

@@ -3,7 +3,7 @@
 use crate::args::Lookup as Args;
 use crate::checkpoint::{self, Loaded};
 use crate::prompt::{chosen, one_token, token_label};
-use crate::windows::{frequent, present, scored_tokens, windows};
+use crate::windows::{frequent, longest, present, scored_tokens, windows};
 use crate::{machine, output, usage};
 use anyhow::bail;
 use serde::Serialize;
@@ -59,14 +59,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         (chosen("--layer", &args.layer, config.layers())?, chosen("--head", &args.head, config.heads)?);
     if args.distance >= config.context() {
         let last = config.context() - 1;
-        return Err(usage(format!(
-            "--distance {}: the model sees {last} tokens back at most",
-            args.distance
-        )));
+        return Err(usage(format!("--distance {}: the model sees {last} tokens back", args.distance)));
     }
     let corpus = loaded.corpus_or_tales(args.text.as_deref())?;
     let (tokens, name) = scored_tokens(&corpus);
-    let windows = windows(tokens, config.context(), WINDOWS)?;
+    let windows = windows(tokens, longest(config), WINDOWS)?;
     if windows.is_empty() {
         bail!("{name}: fewer than two tokens, so no token can look back; give a longer text");
     }

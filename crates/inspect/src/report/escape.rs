@@ -72,6 +72,9 @@ pub(super) fn markup(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
+            '\n' | '\t' => escaped.push(character),
+            // XML has no control characters, and a name must not turn a page's text around
+            _ if !is_visible(character) && character != ' ' => escaped.extend(character.escape_unicode()),
             _ => escaped.push(character),
         }
     }

@@ -93,15 +93,21 @@ pub fn write_html(title: &str, summary: &str, panels: &[Panel], out: &mut dyn Wr
     })
 }
 
+/// Whether a number is one that a drawing has room for.
+fn is_drawn(value: f64) -> bool {
+    value.abs() < 1e100
+}
+
 /// Lowest and highest of some numbers; a range of one where they are all the same.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values
-        .filter(|value| value.is_finite())
+        .filter(|value| is_drawn(*value))
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
     if low > high {
         (0.0, 1.0)
-    } else if high - low < 1e-12 {
-        (low - 0.5, high + 0.5)
+    } else if high - low <= 1e-12 * (1.0 + high.abs().max(low.abs())) {
+        let half = 0.5f64.max(1e-6 * high.abs());
+        (low - half, high + half)
     } else {
         (low, high)
     }
@@ -181,12 +187,13 @@ fn marks(panel: &Panel, steps: (f64, f64), top: f64) -> Vec<Mark<'_>> {
     let beside = |nth: usize| (WIDTH - RIGHT + 12.0, top + TOP + 6.0 + 15.0 * nth as f64);
     for (nth, series) in panel.series.iter().enumerate() {
         let colour = COLOURS[series.colour % COLOURS.len()];
-        let pieces = series.points.split(|point| !point.1.is_finite());
+        let pieces = series.points.split(|point| !is_drawn(point.1));
         let pieces = pieces.filter(|piece| !piece.is_empty());
         let pieces = pieces.map(|piece| piece.iter().map(|&(step, value)| (x(step), y(value))).collect());
         marks.push(Mark::Curve { name: &series.name, colour, pieces: pieces.collect() });
-        if let (true, [.., last]) = (nth < NAMED, series.points.as_slice()) {
-            let named = format!("{}: {}", series.name, number(last.1));
+        let last = series.points.iter().rev().map(|point| point.1).find(|value| is_drawn(*value));
+        if let (true, Some(last)) = (nth < NAMED, last) {
+            let named = format!("{}: {}", series.name, number(last));
             marks.push(text(beside(nth), Anchor::Start, Ink::Colour(colour), named.into()));
         }
     }
@@ -246,5 +253,21 @@ mod tests {
             [0.0, 200.0, 0.001, 0.0005, 2.5].map(number).each_ref().map(String::as_str)
         );
         assert_eq!(range([3.0, f64::NAN].into_iter()), (2.5, 3.5));
+    }
+
+    #[test]
+    fn numbers_that_no_drawing_has_room_for_are_gaps() {
+        assert_eq!(range([1e308, -1e308, f64::NAN, 2.0, 3.0].into_iter()), (2.0, 3.0));
+        let (low, high) = range([1e20, 1e20].into_iter());
+        assert!(low < 1e20 && high > 1e20);
+        let wild = Series {
+            name: "wild".into(),
+            colour: 0,
+            points: vec![(0.0, 1.0), (1.0, 1e308), (2.0, f64::NAN)],
+        };
+        let mut drawn = Vec::new();
+        write_svg("t", &[Panel { title: "p".into(), series: vec![wild] }], &mut drawn).unwrap();
+        let drawn = String::from_utf8(drawn).unwrap();
+        assert!(!drawn.contains("NaN") && !drawn.contains("inf") && drawn.contains("wild: 1<"), "{drawn}");
     }
 }

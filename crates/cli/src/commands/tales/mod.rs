@@ -195,7 +195,7 @@ fn table(loaded: &Loaded, model: &Transformer, head: HeadId) -> anyhow::Result<T
         let mut attention = Vec::new();
         for (_, value) in &pairs {
             let found = table.find(&format!(" {value}")).unwrap_or(0);
-            let at = place(loaded, &text, &(found..found + 1 + value.len()), &ids)?;
+            let at = place(loaded, &text, &(found + 1..found + 1 + value.len()), &ids)?;
             attention.push(pattern[last * ids.len() + at]);
         }
         let answer = token_text(likeliest(model, &ids)?[last], loaded)?;
@@ -267,9 +267,14 @@ impl Tables {
         let _ = writeln!(
             text,
             "DICTIONARIES: {questions} questions of {lines} tables that training never showed: {:.1} % right\n\
-             head {head} looks them up: {entry:.3} of its attention on the right entry, {others:.3} on all wrong ones\n\
+             {} {entry:.3} of its attention on the right entry, {others:.3} on all wrong ones\n\
              {} questions about pairs that training never showed in any table: {:.1} % right{}\n\n  {}",
             self.dictionaries.percent(),
+            if *entry >= 0.5 {
+                format!("head {head} looks them up:")
+            } else {
+                format!("of all heads, {head} looks there most:")
+            },
             held_out.questions,
             held_out.percent(),
             if held_out.percent() < self.dictionaries.percent() - 10.0 {

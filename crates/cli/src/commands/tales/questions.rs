@@ -47,10 +47,15 @@ impl Pair {
     }
 }
 
-/// Where the word at `range` is among the tokens of `text`: the token that ends where it ends.
+/// Where the word at `range` is among the tokens of `text`.
+///
+/// # Errors
+/// When it is not one token: then its parts tell each other, and nothing is looked up.
 pub(super) fn place(loaded: &Loaded, text: &str, range: &Range<usize>, ids: &[u32]) -> anyhow::Result<usize> {
-    let before = loaded.tokenizer.encode(text.get(..range.end).unwrap_or_default())?;
-    if before.is_empty() || !ids.starts_with(&before) {
+    let until = |end: usize| loaded.tokenizer.encode(text.get(..end).unwrap_or_default());
+    // a word follows a space, which belongs to it
+    let (before, without) = (until(range.end)?, until(range.start.saturating_sub(1))?);
+    if before.len() != without.len() + 1 || !ids.starts_with(&before) || !ids.starts_with(&without) {
         bail!(
             "{}: its tokens are not words of the tales, so their places cannot be told",
             loaded.folder.display()

@@ -7,7 +7,7 @@ mod signals;
 
 use crate::args::Train;
 use crate::progress::Watch;
-use crate::prompt::MASK;
+use crate::prompt::{MASK, whole_prompt};
 use crate::summary::Plan;
 use crate::{checkpoint, machine, output};
 use candle_core::Device;
@@ -106,7 +106,9 @@ fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -
     let loaded = checkpoint::open(run, Which::Best, device)?;
     let prompt = suggested_prompt(dataset, tokenizer)?;
     let next = if loaded.mask().is_some() {
-        format!("softdict lens {shown} --prompt \"{prompt} {MASK}\"")
+        let asked = format!("{prompt} {MASK}");
+        let asked = whole_prompt("--prompt", &asked, &loaded).map_or_else(|_| MASK.to_owned(), |_| asked);
+        format!("softdict lens {shown} --prompt \"{asked}\"")
     } else {
         let options =
             SampleOptions { tokens: settings.sample.tokens.min(PREVIEW), ..settings.sample.clone() };
