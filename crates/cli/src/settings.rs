@@ -340,4 +340,21 @@ mod tests {
         let appeared = set(&["model.layers=4", "train.decay_steps=7"]).unwrap();
         assert!(appeared.first_change(&then).unwrap().is_some());
     }
+
+    #[test]
+    fn damaged_settings_are_read_or_refused() {
+        let whole = Settings::default().to_toml().unwrap();
+        let seeds =
+            [whole.into_bytes(), crate::defaults::TALES.as_bytes().to_vec(), b"train.steps=4".to_vec()];
+        softdict_testkit::fuzz("settings", &seeds, 300 << 20, &mut |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            if let Ok(settings) = Settings::default().with(Some(("damaged", &text)), &[])
+                && settings.check().is_ok()
+            {
+                let again = Settings::default().with(Some(("again", &settings.to_toml().unwrap())), &[]);
+                assert_eq!(again.unwrap().first_change(&settings).unwrap(), None);
+            }
+            let _ = Settings::default().with(None, &[text.into_owned()]);
+        });
+    }
 }

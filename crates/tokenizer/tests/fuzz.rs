@@ -1,0 +1,42 @@
+//! Damaged tokenizers and texts: refused or used, never a fall.
+
+mod common;
+
+use common::{PROSE, all_kinds};
+use softdict_testkit::fuzz;
+use softdict_tokenizer::{Kind, TextFile, Tokenizer};
+
+const MOST_MEMORY: u64 = 400 << 20;
+
+#[test]
+fn a_damaged_tokenizer_is_refused_or_reads_and_writes() {
+    let seeds: Vec<Vec<u8>> = all_kinds(PROSE).iter().map(|tokenizer| tokenizer.to_json().to_vec()).collect();
+    fuzz("tokenizer.json", &seeds, MOST_MEMORY, &mut |bytes| {
+        let Ok(tokenizer) = Tokenizer::from_bytes(bytes, "damaged") else { return };
+        for text in ["", "It's 12345 \u{202e}é\n", "\0\u{1F642}"] {
+            if let Ok(ids) = tokenizer.encode(text) {
+                assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
+                let _ = tokenizer.decode(&ids);
+            }
+        }
+        let ids: Vec<u32> = (0..tokenizer.vocab_size().min(600) as u32).collect();
+        let _ = tokenizer.decode_bytes(&ids);
+        let _ = tokenizer.decode(&[u32::MAX]);
+    });
+}
+
+#[test]
+fn a_damaged_text_is_learned_from_or_refused_and_comes_back_whole() {
+    let seeds =
+        [PROSE.as_bytes().to_vec(), b"abab".repeat(30), vec![0xEF, 0xBB, 0xBF, b'x'], vec![0xFF, 0xFE]];
+    fuzz("text", &seeds, MOST_MEMORY, &mut |bytes| {
+        let Ok(text) = TextFile::from_bytes("damaged", bytes) else { return };
+        for (kind, vocab_size) in [(Kind::Char, None), (Kind::Byte, None), (Kind::Bpe, Some(300))] {
+            let Ok(tokenizer) = Tokenizer::train(&kind, &text, vocab_size, &mut |_, _, _| ()) else {
+                continue;
+            };
+            let ids = tokenizer.encode_bytes(text.bytes()).unwrap();
+            assert_eq!(tokenizer.decode_bytes(&ids).unwrap(), text.bytes());
+        }
+    });
+}
