@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All checks, in the order in which they fail fastest: format, lints, docs, structure, tests, README commands.
+# All checks, in the order in which they fail fastest: format, lints, docs, structure, dependencies, tests, README commands.
 #   scripts/check.sh            everything
 #   scripts/check.sh --tested   everything but the tests, which have just run
 set -euo pipefail
@@ -18,6 +18,14 @@ RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps --quiet
 
 step structure
 scripts/structure.sh
+
+step "licences, duplicates and sources of dependencies"
+if command -v cargo-deny >/dev/null; then
+    # advisories need the network: cargo deny check advisories
+    cargo deny --offline --log-level error check licenses bans sources
+else
+    echo "cargo-deny is not installed (cargo install cargo-deny): not checked"
+fi
 
 if [ "${1:-}" != --tested ]; then
     step tests

@@ -122,3 +122,49 @@ fn a_full_disk_is_named_and_the_run_before_it_still_opens() {
     assert_eq!(names.filter(|name| left(&name.to_string_lossy())).count(), 0);
     lab.resume("run", &["train.steps=20"]).ok();
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_folder_that_goes_away_while_training_is_named() {
+    use std::io::BufRead;
+    let lab = Lab::new();
+    let endless = ["train.steps=100000000", "train.eval_every=5", "train.schedule=constant"];
+    let mut command = std::process::Command::new(crate::support::BINARY);
+    command.args(["train", "text.txt", "--out", "run"]).current_dir(lab.path(""));
+    command.args(crate::support::TINY.iter().chain(&endless).flat_map(|set| ["--set", set]));
+    let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
+    let seventh = lines.by_ref().map_while(Result::ok).find(|line| line.starts_with("step 7/"));
+    assert!(seventh.is_some());
+    fs::rename(lab.path("run"), lab.path("gone")).unwrap();
+    // far more lines than until the next checkpoint
+    let told: Vec<String> = lines.map_while(Result::ok).take(500).collect();
+    let _ = child.kill();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let last = told.last().unwrap();
+    assert!(last.starts_with("error: run") && last.contains("No such file"), "{last}");
+    // what was saved went with the folder, and is whole
+    lab.softdict(&["sample", "gone", "--which", "last", "--tokens", "3"]).ok();
+    assert!(!lab.has("run"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_folder_that_may_not_be_written_is_named_and_keeps_its_run() {
+    use std::os::unix::fs::PermissionsExt;
+    let lab = Lab::trained(&["train.steps=10"]);
+    let before = lab.snapshot("run");
+    let mode = |mode| fs::set_permissions(lab.path("run"), fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o555);
+    // the superuser may write anyway
+    if fs::write(lab.path("run/probe"), "").is_ok() {
+        fs::remove_file(lab.path("run/probe")).unwrap();
+        mode(0o755);
+        return;
+    }
+    let resumed = lab.softdict(&["train", "--out", "run", "--resume", "--set", "train.steps=20"]);
+    resumed.fails(1).says(&["run", "Permission denied"]);
+    lab.softdict(&["sample", "run", "--tokens", "3"]).ok();
+    mode(0o755);
+    assert_eq!(lab.snapshot("run"), before);
+}

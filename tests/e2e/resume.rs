@@ -63,6 +63,52 @@ fn without_the_optimizers_state_there_is_no_resuming() {
     lab.softdict(&["sample", "run", "--tokens", "3"]).ok();
 }
 
+/// A run's bytes: weights, moments and everything told, without what a clock says.
+fn result(lab: &Lab, run: &str) -> (Vec<u8>, Vec<u8>, Vec<serde_json::Value>) {
+    let file = |name: &str| lab.read(&format!("{run}/step-000030/{name}"));
+    (file("model.safetensors"), file("trainer.safetensors"), lab.timeless(run))
+}
+
+#[test]
+fn three_processes_give_the_same_bytes() {
+    let lab = Lab::new();
+    let settings = ["train.steps=30", "model.dropout=0.1"];
+    for run in ["a", "b", "c"] {
+        lab.train(run, &settings).ok();
+    }
+    let first = result(&lab, "a");
+    assert!(first == result(&lab, "b") && first == result(&lab, "c"));
+}
+
+#[test]
+fn stopping_at_any_steps_and_going_on_gives_the_same_bytes() {
+    let lab = Lab::new();
+    let settings = ["model.dropout=0.1", "train.decay_steps=30", "train.accumulate=2", "train.heads_every=7"];
+    lab.train("whole", &[&settings[..], &["train.steps=30"]].concat()).ok();
+    let whole = result(&lab, "whole");
+    // steps that a fixed disorder chooses, one stop to four of them
+    let mut disorder = 7u64;
+    for round in 0..12 {
+        let run = format!("stopped-{round}");
+        let mut stops: Vec<u64> = (0..=round % 4)
+            .map(|_| {
+                disorder =
+                    disorder.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                1 + (disorder >> 33) % 29
+            })
+            .collect();
+        stops.sort_unstable();
+        stops.dedup();
+        let first = format!("train.steps={}", stops[0]);
+        lab.train(&run, &[&settings[..], &[&first]].concat()).ok();
+        for stop in stops[1..].iter().chain(&[30]) {
+            lab.resume(&run, &[&format!("train.steps={stop}")]).ok();
+        }
+        let found = result(&lab, &run);
+        assert!(found.0 == whole.0 && found.1 == whole.1, "stopped at {stops:?}");
+    }
+}
+
 /// Starts a run that would not end, and waits for the line of its seventh step.
 #[cfg(unix)]
 fn endless(lab: &Lab, out: &str, sets: &[&str]) -> (Child, std::io::Lines<impl std::io::BufRead + use<>>) {

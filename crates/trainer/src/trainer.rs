@@ -356,6 +356,8 @@ impl<'a> Trainer<'a> {
 
     fn save(&mut self, tell: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
         let (run, step) = (self.job.run, self.state.step);
+        // a folder that was moved away must not come into being again half full
+        std::fs::metadata(run).map_err(TrainError::io(run, "open"))?;
         let name = softdict_checkpoint::step_folder(step);
         let state = serde_json::to_value(&self.state)
             .map_err(|error| TrainError::State { path: run.join(&name), reason: error.to_string() })?;
