@@ -151,3 +151,16 @@ fn flags_that_contradict_each_other_are_refused() {
     }
     assert_eq!(lab.snapshot("run"), before);
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_needs_more_memory_than_is_free_is_refused_before_the_first_step_or_forced() {
+    let lab = Lab::new();
+    let huge = ["train.batch=4000000", "train.steps=1"];
+    let said = ["training needs about", "train.batch", "model.width", "--force"];
+    lab.train("run", &huge).fails(1).says(&said);
+    assert!(!lab.has("run"));
+    // a limit on addresses is not the memory that is free: what does fit needs no force, and force changes nothing
+    let small = lab.softdict(&["train", "text.txt", "--out", "run", "--force"]).set(&TINY);
+    assert!(!small.ok().stderr.contains("--force"));
+}

@@ -1,10 +1,27 @@
 //! Streams, help and exit codes: data on standard output, everything else on standard error, in plain lines.
 
-use crate::support::{BINARY, Call, Lab};
+use crate::support::{BINARY, Call, Lab, story};
 use std::process::{Command, Stdio};
 
-const COMMANDS: [&str; 9] =
-    ["train", "sample", "eval", "attention", "heads", "explain", "tokenizer", "corpus", "completions"];
+const COMMANDS: [&str; 17] = [
+    "train",
+    "sample",
+    "eval",
+    "attention",
+    "heads",
+    "lookup",
+    "lens",
+    "patch",
+    "diff",
+    "history",
+    "tales",
+    "explain",
+    "cost",
+    "bench",
+    "tokenizer",
+    "corpus",
+    "completions",
+];
 
 #[test]
 fn a_log_that_is_no_terminal_has_one_plain_line_an_interval() {
@@ -150,5 +167,27 @@ fn a_reader_that_leaves_early_is_no_failure() {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(0), "{call:?}: {stderr}");
         assert!(!stderr.contains("panicked") && !stderr.contains("error"), "{call:?}: {stderr}");
+    }
+}
+
+#[test]
+fn any_locale_and_width_will_do() {
+    let lab = Lab::with(story(60) + "\u{e9}t\u{e9} \u{6f22}\n");
+    lab.train("run", &[]).ok();
+    let call = |args: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Command::new(BINARY);
+        let output =
+            command.args(args).current_dir(lab.path("")).envs(variables.iter().copied()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let attention = ["attention", "run", "--prompt", "\u{e9}t\u{e9} \u{6f22}"];
+    let usual = call(&attention, &[("LC_ALL", "C.UTF-8")]);
+    assert!(usual.contains('\u{6f22}'));
+    for locale in ["C", "POSIX", "ja_JP.SJIS", "none at all"] {
+        assert_eq!(call(&attention, &[("LC_ALL", locale), ("LANG", locale)]), usual, "{locale}");
+    }
+    for columns in ["1", "20", "0", "-3", "100000000000"] {
+        assert!(!call(&attention, &[("COLUMNS", columns)]).is_empty());
     }
 }
