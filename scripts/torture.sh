@@ -22,6 +22,8 @@ for set in tokenizer.kind=char model.layers=1 model.heads=2 model.width=16 model
 done
 
 train() { exec softdict train text.txt --out "$1" "${settings[@]}" --threads 1 "${@:2}"; }
+# a kill between a run's first checkpoint and `last` leaves a run all the same
+is_run() { compgen -G 'run/step-*' >/dev/null; }
 fail() { echo "failed after kill $killed: $1" >&2; exit 1; }
 
 killed=0
@@ -37,7 +39,7 @@ while ((killed < kills)); do
     rm -rf run
     while true; do
         how=()
-        if [[ -e run/last ]]; then how=(--resume); fi
+        if is_run; then how=(--resume); fi
         train run "${how[@]}" >out.txt 2>err.txt &
         child=$!
         sleep "$(awk -v u="$((RANDOM * 32768 + RANDOM))" -v w="$whole" 'BEGIN { print u / 1073741824 * w / 1e6 }')"
@@ -49,12 +51,12 @@ while ((killed < kills)); do
         wait "$child" 2>/dev/null || true
         killed=$((killed + 1))
         if ((${#how[@]})); then resumes=$((resumes + 1)); else starts=$((starts + 1)); fi
-        if [[ -e run/last ]]; then
+        if is_run; then
             softdict sample run --which last --tokens 3 >out.txt 2>err.txt || fail "sample: $(cat err.txt)"
         fi
         if ((killed >= kills)); then
             how=()
-            if [[ -e run/last ]]; then how=(--resume); fi
+            if is_run; then how=(--resume); fi
             (train run "${how[@]}") >out.txt 2>err.txt || fail "the last resume: $(tail -n 3 err.txt)"
             break
         fi

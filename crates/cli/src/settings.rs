@@ -346,7 +346,8 @@ mod tests {
         let whole = Settings::default().to_toml().unwrap();
         let seeds =
             [whole.into_bytes(), crate::defaults::TALES.as_bytes().to_vec(), b"train.steps=4".to_vec()];
-        softdict_testkit::fuzz("settings", &seeds, 300 << 20, &mut |bytes| {
+        // the other tests of this program hold some memory at the same time
+        softdict_testkit::fuzz("settings", &seeds, 2 << 30, &mut |bytes| {
             let text = String::from_utf8_lossy(bytes);
             if let Ok(settings) = Settings::default().with(Some(("damaged", &text)), &[])
                 && settings.check().is_ok()

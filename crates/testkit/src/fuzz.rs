@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How long each target is fed, in seconds; unset, as in CI, it is 20.
+/// How long each target is fed, in seconds; unset, as in CI, it is 30.
 const SECONDS: &str = "SOFTDICT_FUZZ_SECONDS";
 /// A file to which each target adds a line with what it was fed.
 const LOG: &str = "SOFTDICT_FUZZ_LOG";
@@ -97,12 +97,12 @@ pub fn peak_memory() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Feeds `target` damaged copies of `seeds`: for 20 seconds, or as long as `SOFTDICT_FUZZ_SECONDS` says.
+/// Feeds `target` damaged copies of `seeds`: for 30 seconds, or as long as `SOFTDICT_FUZZ_SECONDS` says.
 ///
 /// The inputs are the same every time. Fails when the target panics, takes twenty seconds for an input, or when the process
 /// has held more than `most_memory` bytes.
 pub fn fuzz(name: &str, seeds: &[Vec<u8>], most_memory: u64, target: &mut dyn FnMut(&[u8])) {
-    let seconds = std::env::var(SECONDS).ok().map_or(20, |text| text.parse().unwrap());
+    let seconds = std::env::var(SECONDS).ok().map_or(30, |text| text.parse().unwrap());
     let (clock, limit) = (Instant::now(), Duration::from_secs(seconds));
     let (mut disorder, mut inputs) = (Disorder(1), 0u64);
     for seed in seeds {
