@@ -18,7 +18,7 @@ child=$!
 while kill -0 "$child" 2>/dev/null; do
     sleep 1
     memory=$(sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$child/status" 2>/dev/null || true)
-    files=$(ls "/proc/$child/fd" 2>/dev/null | wc -l)
+    files=$(ls "/proc/$child/fd" 2>/dev/null | wc -l || true)
     if [[ -n $memory ]]; then echo "$memory $files" >>samples; fi
 done
 wait "$child" || { tail -n 3 err.txt >&2; exit 1; }
