@@ -8,7 +8,7 @@ use softdict_model::{Chain, Site, Tap, Transformer};
 struct PatternTap<'a> {
     layers: &'a [usize],
     heads: &'a [usize],
-    kept: Vec<(usize, Vec<f32>)>, // layer, and its chosen heads' patterns [H, T, T]
+    values: Vec<f32>, // [L, H, T, T], of the chosen ones
 }
 
 impl Tap for PatternTap<'_> {
@@ -19,15 +19,15 @@ impl Tap for PatternTap<'_> {
     }
 
     fn at(&mut self, _: Site, layer: usize, pattern: Tensor) -> candle_core::Result<Tensor> {
-        if !self.layers.contains(&layer) {
-            return Ok(pattern);
-        }
         let first = pattern.get(0)?; // (H, T, T) of the only sequence
-        let mut values = Vec::new();
-        for &head in self.heads {
-            values.extend(first.get(head)?.flatten_all()?.to_vec1::<f32>()?);
+        let square = first.dim(1)? * first.dim(2)?;
+        // straight to their places: all patterns are held once, and one head's twice
+        let places = self.values.chunks_exact_mut(self.heads.len() * square);
+        for (_, places) in self.layers.iter().zip(places).filter(|(own, _)| **own == layer) {
+            for (&head, place) in self.heads.iter().zip(places.chunks_exact_mut(square)) {
+                place.copy_from_slice(&first.get(head)?.flatten_all()?.to_vec1::<f32>()?);
+            }
         }
-        self.kept.push((layer, values));
         Ok(pattern)
     }
 }
@@ -54,13 +54,14 @@ pub fn capture(
     if ids.is_empty() {
         return Err(InspectError::Empty { what: "tokens" });
     }
-    let mut tap = PatternTap { layers, heads, kept: Vec::new() };
-    model.forward(ids, ids.len(), &mut Chain { first, second: &mut tap })?;
-    let mut values = Vec::with_capacity(layers.len() * heads.len() * ids.len() * ids.len());
-    for layer in layers {
-        let found = tap.kept.iter().find(|(own, _)| own == layer);
-        values.extend_from_slice(found.map_or(&[], |(_, patterns)| patterns.as_slice()));
+    if heads.is_empty() {
+        return Ok(Vec::new());
     }
+    // a weight that was never written would be no number
+    let values = vec![f32::NAN; layers.len() * heads.len() * ids.len() * ids.len()];
+    let mut tap = PatternTap { layers, heads, values };
+    model.forward(ids, ids.len(), &mut Chain { first, second: &mut tap })?;
+    let values = tap.values;
     if let Some(index) = values.iter().position(|weight| !weight.is_finite()) {
         let (tokens, weight) = (ids.len(), values[index]);
         let (map, cell) = (index / (tokens * tokens), index % (tokens * tokens));
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn capturing_changes_no_logit() {
         let model = model(|settings| settings.qk_norm = true);
-        let mut tap = PatternTap { layers: &[0, 1], heads: &[0], kept: Vec::new() };
+        let mut tap = PatternTap { layers: &[0, 1], heads: &[0], values: vec![f32::NAN; 2 * 49] };
         let logits = |tap: &mut dyn Tap| -> Vec<f32> {
             model.forward(&IDS, 7, tap).unwrap().flatten_all().unwrap().to_vec1().unwrap()
         };
