@@ -1,5 +1,4 @@
 //! The filters meet any logits and any options: a draw of what is there, or an error.
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use softdict_random::{Purpose, Stream};
 use softdict_sampler::{SampleOptions, draw, filter};
