@@ -221,3 +221,28 @@ fn the_committed_checkpoint_shows_what_it_learned_of_the_tales() {
     spelled.train("run", &["model.context=160", "train.steps=2"]).ok();
     spelled.softdict(&["tales", "run"]).fails(1).says(&["its tokens are not words of the tales"]);
 }
+
+#[test]
+fn every_test_that_the_page_on_reliability_names_is_there() {
+    fn read(folder: &Path, all: &mut String) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                read(&path, all);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                all.push_str(&fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut code = String::new();
+    for folder in ["tests", "crates"] {
+        read(&root().join(folder), &mut code);
+    }
+    let page = fs::read_to_string(root().join("docs/reliability.md")).unwrap();
+    let (_, cases) = page.split_once("the test that holds each").unwrap();
+    let names: Vec<&str> = quoted(cases).collect();
+    assert!(names.len() > 50, "{names:?}");
+    for name in names {
+        assert!(code.contains(&format!("fn {name}(")), "{name} is no test");
+    }
+}
