@@ -154,4 +154,31 @@ mod tests {
         let message = format!("{:#}", events(&folder.path().join("none")).unwrap_err());
         assert!(message.contains("metrics.jsonl"), "{message}");
     }
+
+    #[test]
+    fn damaged_metrics_are_read_as_far_as_they_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let head = serde_json::json!([{ "layer": 0, "head": 1, "previous_token": 0.25, "induction": null }]);
+        let told = [
+            kept(0, head.clone()),
+            Event::Spike { step: 1, loss: 4.0, expected: 2.0 },
+            Event::Eval {
+                step: 2,
+                train_loss: None,
+                val_loss: 2.0,
+                val_bits_per_byte: Some(3.0),
+                best: true,
+            },
+            kept(3, head),
+        ];
+        let lines: Vec<u8> = told
+            .iter()
+            .flat_map(|event| serde_json::to_string(event).unwrap().into_bytes().into_iter().chain([b'\n']))
+            .collect();
+        softdict_testkit::fuzz("metrics", &[lines], 2 << 30, &mut |bytes| {
+            std::fs::write(folder.path().join("metrics.jsonl"), bytes).unwrap();
+            let growth = Growth::of(&events(folder.path()).unwrap()).thinned(3);
+            assert!(growth.heads.values().flatten().all(|values| values.len() == growth.steps.len()));
+        });
+    }
 }

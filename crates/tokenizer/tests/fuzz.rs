@@ -1,10 +1,10 @@
-//! Damaged tokenizers and texts: refused or used, never a fall.
+//! Damaged tokenizers, texts and token files: refused or used, never a fall.
 
 mod common;
 
 use common::{PROSE, all_kinds};
 use softdict_testkit::fuzz;
-use softdict_tokenizer::{Kind, TextFile, Tokenizer};
+use softdict_tokenizer::{Dataset, Kind, TextFile, Tokenizer};
 
 const MOST_MEMORY: u64 = 400 << 20;
 
@@ -38,5 +38,32 @@ fn a_damaged_text_is_learned_from_or_refused_and_comes_back_whole() {
             let ids = tokenizer.encode_bytes(text.bytes()).unwrap();
             assert_eq!(tokenizer.decode_bytes(&ids).unwrap(), text.bytes());
         }
+    });
+}
+
+#[test]
+fn damaged_token_files_are_refused_or_read_within_their_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let [tokenizer, ..] = all_kinds(PROSE);
+    let text = TextFile::from_bytes("a text", PROSE).unwrap();
+    Dataset::open_or_encode(&tokenizer, &text, folder.path(), 0.2, &mut |_, _| ()).unwrap();
+    let files = ["data.json", "train.bin", "val.bin"].map(|name| {
+        let path = folder.path().join(name);
+        let whole = std::fs::read(&path).unwrap();
+        (path, whole)
+    });
+    let seeds = files.clone().map(|(_, whole)| whole);
+    let mut turn = 0;
+    fuzz("data", &seeds, MOST_MEMORY, &mut |bytes| {
+        turn = (turn + 1) % files.len();
+        let (path, whole) = &files[turn];
+        std::fs::write(path, bytes).unwrap();
+        if let Ok(dataset) = Dataset::open(folder.path()) {
+            for tokens in [&dataset.train, &dataset.val] {
+                let mut ids = vec![0; tokens.len().min(5000)];
+                let _ = tokens.copy_to(0..ids.len(), &mut ids);
+            }
+        }
+        std::fs::write(path, whole).unwrap();
     });
 }
