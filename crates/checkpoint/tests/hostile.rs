@@ -5,6 +5,7 @@ mod common;
 
 use common::{config, contents, random_parameters};
 use softdict_checkpoint::{Which, load, load_trainer, resolve, save};
+use softdict_testkit::peak_memory;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -16,19 +17,6 @@ fn good() -> TempDir {
     save(&folder.path().join("x"), &contents(&config, &random_parameters(&config, 1))).unwrap();
     fs::remove_file(folder.path().join("x/softdict.json")).unwrap();
     folder
-}
-
-/// The most memory that this process has held, in bytes.
-fn peak_memory() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?
-        .trim()
-        .strip_suffix("kB")?
-        .trim()
-        .parse();
-    line.ok().map(|kilobytes: u64| kilobytes * 1024)
 }
 
 /// The error of a checkpoint with this file in place of its own.

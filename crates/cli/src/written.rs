@@ -5,30 +5,6 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Whether a file is written as it goes: a pipe or a device, also where a link of the system leads to an open file.
-fn is_written_through(path: &Path) -> bool {
-    let leads_to_open_file =
-        path.is_symlink() && std::fs::canonicalize(path).is_ok_and(|target| is_open_here(path, &target));
-    (path.exists() && !path.is_file()) || leads_to_open_file
-}
-
-/// Whether `path` is a name for a file that this program has open already, as `/dev/stdout` is.
-fn is_open_here(path: &Path, target: &Path) -> bool {
-    let mut at = path.to_path_buf();
-    // links of links: none of the system's is longer
-    for _ in 0..8 {
-        if at.starts_with("/proc") || at.starts_with("/dev/fd") {
-            return true;
-        }
-        match std::fs::read_link(&at) {
-            Ok(next) if next.is_absolute() => at = next,
-            Ok(next) => at = at.parent().unwrap_or(target).join(next),
-            Err(_) => return false,
-        }
-    }
-    false
-}
-
 /// Whether a file can be put at `path`, before much work is done for it.
 ///
 /// # Errors
@@ -44,20 +20,17 @@ pub(crate) fn check_place(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a file so that it is there whole or not at all, however large it is.
+/// Writes a file so that it is there whole or not at all, however large it is; through a link, as it goes.
 pub(crate) fn write_file(
     path: &Path,
     write: &mut dyn FnMut(&mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    // a pipe or device cannot be replaced by a file
-    if is_written_through(path) {
-        let mut out = BufWriter::new(File::options().write(true).open(path)?);
+    // a pipe, a device or a link, such as /dev/stdout, cannot be replaced by a file: what it leads to is written
+    if path.is_symlink() || (path.exists() && !path.is_file()) {
+        let mut out = BufWriter::new(File::create(path)?);
         write(&mut out)?;
         return Ok(out.flush()?);
     }
-    // what a link leads to is written, and the link stays
-    let target = if path.is_symlink() { std::fs::canonicalize(path)? } else { path.to_path_buf() };
-    let path = target.as_path();
     let name = path.file_name().context("it has no file name")?.to_string_lossy();
     let temporary = path.with_file_name(format!(".softdict-new-{}-{name}", std::process::id()));
     let written = File::create(&temporary).map_err(anyhow::Error::from).and_then(|file| {
