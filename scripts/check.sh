@@ -19,10 +19,14 @@ RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps --quiet
 step structure
 scripts/structure.sh
 
-step "licences, duplicates and sources of dependencies"
+step "licences, duplicates, sources and advisories of dependencies"
 if command -v cargo-deny >/dev/null; then
-    # advisories need the network: cargo deny check advisories
     cargo deny --offline --log-level error check licenses bans sources
+    if compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/advisory-db-*" >/dev/null; then
+        cargo deny --offline --log-level error check advisories
+    else
+        echo "no database of advisories (cargo deny fetch): not checked"
+    fi
 else
     echo "cargo-deny is not installed (cargo install cargo-deny): not checked"
 fi

@@ -119,17 +119,11 @@ pub(crate) fn chosen(flag: &str, given: &[usize], count: usize) -> anyhow::Resul
     if given.is_empty() {
         return Ok((0..count).collect());
     }
-    let mut numbers = Vec::new();
-    for &number in given {
-        if number >= count {
-            let last = count.saturating_sub(1);
-            return Err(usage(format!("{flag} {number}: the model has {count}, counted from 0 to {last}")));
-        }
-        if !numbers.contains(&number) {
-            numbers.push(number);
-        }
+    if let Some(number) = given.iter().find(|&&number| number >= count) {
+        let last = count.saturating_sub(1);
+        return Err(usage(format!("{flag} {number}: the model has {count}, counted from 0 to {last}")));
     }
-    Ok(numbers)
+    Ok((0..count).filter(|number| given.contains(number)).collect())
 }
 
 /// Probabilities of the next token.
@@ -147,7 +141,7 @@ mod tests {
     #[test]
     fn heads_are_chosen_once_each_and_must_exist() {
         assert_eq!(chosen("--head", &[], 3).unwrap(), [0, 1, 2]);
-        assert_eq!(chosen("--head", &[2, 0, 2], 3).unwrap(), [2, 0]);
+        assert_eq!(chosen("--head", &[2, 0, 2], 3).unwrap(), [0, 2]);
         let message = chosen("--head", &[3], 3).unwrap_err().to_string();
         assert!(message.contains("--head 3") && message.contains("0 to 2"), "{message}");
     }

@@ -2,6 +2,7 @@
 
 use crate::checkpoint::Corpus;
 use crate::output;
+use softdict_inspect::FORMING;
 use softdict_inspect::ablation::Batch;
 use softdict_model::ModelConfig;
 use softdict_tokenizer::TokenFile;
@@ -12,13 +13,12 @@ use std::collections::BTreeMap;
 const ROWS: usize = 1024;
 const LOGITS: usize = 1 << 24;
 
-/// Bytes of the patterns of all heads over one window, at most.
+/// Bytes of the patterns of a layer's heads over one window, at most.
 const PATTERNS: usize = 1 << 30;
 
-/// The longest window that heads are scored on: the context, or as much of it as leaves room for every head's pattern.
+/// The longest window that heads are scored on: the context, or as much of it as leaves room for a layer's patterns.
 pub(crate) fn longest(config: &ModelConfig) -> usize {
-    // as they come out of the model, and in one piece
-    let each = 2 * size_of::<f32>() * config.layers() * config.heads;
+    let each = FORMING as usize * config.heads;
     config.context().min((PATTERNS / each).isqrt()).max(2)
 }
 
@@ -132,8 +132,10 @@ mod tests {
             longest(&ModelConfig::new(&settings, 10).unwrap())
         };
         assert_eq!([of(4, 4, 64), of(12, 12, 512)], [64, 512]);
+        // a layer's at a time: what the other layers have does not count
         let long = of(6, 6, 1 << 20);
-        assert!((1500..2000).contains(&long) && long * long * 36 * 8 <= PATTERNS, "{long}");
+        assert!((3000..3500).contains(&long) && long * long * 6 * FORMING as usize <= PATTERNS, "{long}");
+        assert_eq!(of(1, 6, 1 << 20), long);
     }
 
     #[test]

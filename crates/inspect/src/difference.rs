@@ -54,7 +54,7 @@ pub fn difference(before: &Transformer, after: &Transformer, ids: &[u32], at: us
         return Err(InspectError::NoSuch { what: "position", number: at, count: ids.len() });
     }
     let [layers, heads, _] = shape(before).map(|count| (0..count).collect::<Vec<usize>>());
-    let patterns = |model| capture(model, ids, &layers, &heads, &mut NoTap);
+    let patterns = |model| capture(model, ids, &layers, &heads);
     let (old, new) = (patterns(before)?, patterns(after)?);
     let square = ids.len() * ids.len();
     let pairs = old.chunks_exact(square).zip(new.chunks_exact(square)).enumerate();

@@ -1,6 +1,6 @@
 //! Where a head attends most: the strongest rows of different windows of a text.
 
-use crate::capture::capture;
+use crate::capture::each_layer;
 use crate::error::Result;
 use serde::Serialize;
 use softdict_model::{NoTap, Transformer};
@@ -41,16 +41,19 @@ pub fn passages(model: &Transformer, windows: &[Vec<u32>], each: usize) -> Resul
     let mut best: Vec<Vec<Passage>> = vec![Vec::new(); layers.len() * heads.len()];
     for (window, ids) in windows.iter().enumerate() {
         let time = ids.len();
-        let patterns = capture(model, ids, &layers, &heads, &mut NoTap)?;
-        for (pattern, best) in patterns.chunks_exact(time * time).zip(&mut best) {
-            let Some((row, key, weight)) = strongest(pattern, time) else { continue };
-            if best.len() == each && best.last().is_some_and(|last| last.weight >= weight) {
-                continue;
+        each_layer(model, ids, &layers, &heads, &mut NoTap, &mut |layer, patterns| {
+            let best = &mut best[layer * heads.len()..];
+            for (pattern, best) in patterns.chunks_exact(time * time).zip(best) {
+                let Some((row, key, weight)) = strongest(pattern, time) else { continue };
+                if best.len() == each && best.last().is_some_and(|last| last.weight >= weight) {
+                    continue;
+                }
+                let place = best.partition_point(|other| other.weight >= weight);
+                best.insert(place, passage(pattern, time, window, (row, key, weight)));
+                best.truncate(each);
             }
-            let place = best.partition_point(|other| other.weight >= weight);
-            best.insert(place, passage(pattern, time, window, (row, key, weight)));
-            best.truncate(each);
-        }
+            Ok(())
+        })?;
     }
     Ok(best)
 }

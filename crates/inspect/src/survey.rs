@@ -2,7 +2,7 @@
 //! away costs, and a name where all three agree.
 
 use crate::ablation::Batch;
-use crate::capture::capture;
+use crate::capture::each_layer;
 use crate::effect::{Effect, effects};
 use crate::error::{InspectError, Result};
 use crate::scores::{HeadRows, HeadScores, Pattern, Quantiles, repeated_block};
@@ -67,12 +67,14 @@ pub fn head_rows(model: &Transformer, windows: &[Vec<u32>], blocks: Blocks) -> R
     }
     let mut rows = vec![HeadRows::default(); layers.len() * heads.len()];
     let mut add = |ids: &[u32], is_text: bool| -> Result<()> {
-        let values = capture(model, ids, &layers, &heads, &mut NoTap)?;
-        for (values, rows) in values.chunks_exact(ids.len() * ids.len()).zip(&mut rows) {
-            let pattern = Pattern::new(values, ids.len(), config.settings.causal)?;
-            if is_text { rows.add_text(&pattern, ids)? } else { rows.add_block(&pattern)? }
-        }
-        Ok(())
+        each_layer(model, ids, &layers, &heads, &mut NoTap, &mut |layer, values| {
+            let rows = &mut rows[layer * heads.len()..];
+            for (values, rows) in values.chunks_exact(ids.len() * ids.len()).zip(rows) {
+                let pattern = Pattern::new(values, ids.len(), config.settings.causal)?;
+                if is_text { rows.add_text(&pattern, ids)? } else { rows.add_block(&pattern)? }
+            }
+            Ok(())
+        })
     };
     for window in windows {
         add(window, true)?;

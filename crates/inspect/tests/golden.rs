@@ -57,7 +57,7 @@ fn head_scores() {
         let config = &fixture.checkpoint.config;
         let (layers, heads): (Vec<usize>, Vec<usize>) =
             ((0..config.layers()).collect(), (0..config.heads).collect());
-        let patterns = capture(&fixture.model, &block, &layers, &heads, &mut NoTap).unwrap();
+        let patterns = capture(&fixture.model, &block, &layers, &heads).unwrap();
         for ((pattern, expected), id) in
             patterns.chunks(block.len() * block.len()).zip(expected.chunks(7)).zip(fixture.heads())
         {

@@ -10,7 +10,7 @@ use crate::usage;
 use crate::written::write_file;
 use anyhow::{Context, bail};
 use softdict_inspect::report::{self, Format, Style};
-use softdict_inspect::{AttentionMaps, MapParts, Shape, capture};
+use softdict_inspect::{AttentionMaps, FORMING, MapParts, Shape};
 use softdict_sampler::{Flow, SampleOptions, generate};
 use std::io::{IsTerminal, Write};
 
@@ -31,15 +31,15 @@ pub(crate) fn run(args: &Attention) -> anyhow::Result<()> {
     let ids = continued(&prompt, args, &loaded)?;
     let model = loaded.speaker()?;
     let mut replacements = replacements(&loaded, &model, &args.ablate, None)?;
-    let maps = AttentionMaps::new(MapParts {
+    let parts = MapParts {
         tokens: ids.iter().map(|&id| token_text(id, &loaded)).collect::<anyhow::Result<_>>()?,
         prompt_tokens: prompt.len(),
-        values: capture(&model, &ids, &layers, &heads, &mut replacements)?,
         causal: config.settings.causal,
         token_ids: ids,
         layers,
         heads,
-    })?;
+    };
+    let maps = AttentionMaps::computed(&model, parts, &mut replacements)?;
     let Some(path) = &args.out else {
         let mut out = output::stream();
         report::write(format, &maps, &output::style(), &mut out)?;
@@ -113,8 +113,8 @@ fn check_size(args: &Attention, format: Format, shape: &Shape) -> anyhow::Result
     let Shape { layers, heads, tokens } = *shape;
     let what = format!("{layers} layers × {heads} heads × {tokens} × {tokens} weights");
     let advice = "choose some with --layer and --head";
-    // as they come out of the model, and in one piece
-    let memory = shape.weights().saturating_mul(2 * size_of::<f32>() as u64);
+    // a layer's at a time
+    let memory = Shape { layers: 1, ..*shape }.weights().saturating_mul(FORMING);
     if let Some(free) = available_memory().filter(|&free| memory > free) {
         bail!(
             "{what} take {}, and {} of memory are free; {advice}, or shorten --prompt",

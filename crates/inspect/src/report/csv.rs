@@ -19,19 +19,21 @@ const FORMULA_STARTS: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠
 ///
 /// # Errors
 /// [`crate::InspectError::Write`] where `out` fails.
-pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
+pub fn write(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
     let cells: Vec<String> = maps.tokens().iter().map(|token| cell(token)).collect();
     writeln!(out, "layer,head,query,key,query_token,key_token,weight")?;
-    for (layer, head, pattern) in maps.patterns() {
-        for (query, row) in pattern.chunks_exact(maps.len()).enumerate() {
-            for (key, &weight) in row.iter().enumerate() {
-                write!(out, "{layer},{head},{query},{key},{},{},", cells[query], cells[key])?;
-                number(weight, out)?;
-                out.write_all(b"\n")?;
+    maps.each_layer(&mut |layer| {
+        for (head, pattern) in layer.patterns() {
+            for (query, row) in pattern.chunks_exact(maps.len()).enumerate() {
+                for (key, &weight) in row.iter().enumerate() {
+                    write!(out, "{},{head},{query},{key},{},{},", layer.number, cells[query], cells[key])?;
+                    number(weight, out)?;
+                    out.write_all(b"\n")?;
+                }
             }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn cell(token: &str) -> String {

@@ -8,6 +8,7 @@
 //! base-128 integers, lowest digits first, in base64.
 
 use std::io::{self, Write};
+use std::mem;
 
 use super::colour::{DAY, MASKED, NIGHT, Rgb};
 use super::escape::{Base64, json_list, json_string, markup};
@@ -56,13 +57,14 @@ pub(super) fn size_estimate(shape: &Shape) -> f64 {
 ///
 /// # Errors
 /// [`crate::InspectError::Write`] where `out` fails.
-pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
-    let most = most_kept(maps);
+pub fn write(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
+    let most = most_kept(maps)?;
+    let dropped = dropped(maps, most)?;
     PAGE.write(out, |name, out| {
         match name {
             "title" => out.write_all(markup(&title(maps)).as_bytes())?,
             "summary" => out.write_all(markup(&summary(maps, most)).as_bytes())?,
-            "dropped" => out.write_all(markup(&dropped(maps, most)).as_bytes())?,
+            "dropped" => out.write_all(markup(&dropped).as_bytes())?,
             "data" => write_data(maps, most, out)?,
             _ => {}
         }
@@ -74,20 +76,24 @@ fn counted(count: usize, name: &str) -> String {
     if count == 1 { format!("1 {name}") } else { format!("{count} {name}s") }
 }
 
-fn title(maps: &AttentionMaps) -> String {
+fn title(maps: &AttentionMaps<'_>) -> String {
     let heads = maps.layers().len() * maps.heads().len();
     format!("Where {} look{}", counted(heads, "head"), if heads == 1 { "s" } else { "" })
 }
 
 /// How many weights of a row are kept at most, where not all from [`FLOOR`] on fit in [`ROOM`].
-fn most_kept(maps: &AttentionMaps) -> Option<usize> {
-    let rows = maps.values().chunks_exact(maps.len());
-    let counts: Vec<usize> = rows.map(|row| row.iter().filter(|&&weight| weight >= FLOOR).count()).collect();
+fn most_kept(maps: &AttentionMaps<'_>) -> Result<Option<usize>> {
+    let mut counts = Vec::new();
+    maps.each_layer(&mut |layer| {
+        let rows = layer.values.chunks_exact(maps.len());
+        counts.extend(rows.map(|row| row.iter().filter(|&&weight| weight >= FLOOR).count()));
+        Ok(())
+    })?;
     let fits =
         |most: &usize| counts.iter().map(|count| count.min(most)).sum::<usize>() * WEIGHT_BYTES <= ROOM;
     let candidates: Vec<usize> = (LEAST..=maps.len()).collect();
     let fitting = candidates.partition_point(fits);
-    (fitting < candidates.len()).then(|| candidates[fitting.saturating_sub(1)])
+    Ok((fitting < candidates.len()).then(|| candidates[fitting.saturating_sub(1)]))
 }
 
 /// The keys of a row that are kept, in order.
@@ -101,7 +107,7 @@ fn kept(row: &[f32], most: Option<usize>) -> Vec<usize> {
     keys
 }
 
-fn summary(maps: &AttentionMaps, most: Option<usize>) -> String {
+fn summary(maps: &AttentionMaps<'_>, most: Option<usize>) -> String {
     let generated = maps.len() - maps.prompt_tokens();
     let layers = counted(maps.layers().len(), "layer");
     let heads = counted(maps.heads().len(), "head");
@@ -118,16 +124,19 @@ fn summary(maps: &AttentionMaps, most: Option<usize>) -> String {
 }
 
 /// What the page does not hold, in one sentence.
-fn dropped(maps: &AttentionMaps, most: Option<usize>) -> String {
+fn dropped(maps: &AttentionMaps<'_>, most: Option<usize>) -> Result<String> {
     let (mut all, mut worst, mut rows) = (0.0_f64, 0.0_f64, 0_usize);
-    for row in maps.values().chunks_exact(maps.len()) {
-        let sum = |weights: &mut dyn Iterator<Item = f32>| weights.map(f64::from).sum::<f64>();
-        let found = sum(&mut kept(row, most).into_iter().map(|key| row[key]));
-        let lost = (sum(&mut row.iter().copied()) - found).max(0.0);
-        all += lost;
-        worst = worst.max(lost);
-        rows += 1;
-    }
+    maps.each_layer(&mut |layer| {
+        for row in layer.values.chunks_exact(maps.len()) {
+            let sum = |weights: &mut dyn Iterator<Item = f32>| weights.map(f64::from).sum::<f64>();
+            let found = sum(&mut kept(row, most).into_iter().map(|key| row[key]));
+            let lost = (sum(&mut row.iter().copied()) - found).max(0.0);
+            all += lost;
+            worst = worst.max(lost);
+            rows += 1;
+        }
+        Ok(())
+    })?;
     let percent = |share: f64| {
         if share > 0.0 && share < 0.0005 { "under 0.1 %".into() } else { format!("{:.1} %", share * 100.0) }
     };
@@ -137,15 +146,15 @@ fn dropped(maps: &AttentionMaps, most: Option<usize>) -> String {
             " Fewer heads (--layer, --head) or a shorter prompt leave room for more of them.",
         )
     });
-    format!(
+    Ok(format!(
         "Weights are rounded to four decimals. Weights below {FLOOR}{rest} are left out: {} of all attention, at most {} of \
          one token's.{more} The formats json, npy, safetensors and csv hold every weight.",
         percent(all / rows as f64),
         percent(worst)
-    )
+    ))
 }
 
-fn write_data(maps: &AttentionMaps, most: Option<usize>, out: &mut dyn Write) -> Result<()> {
+fn write_data(maps: &AttentionMaps<'_>, most: Option<usize>, out: &mut dyn Write) -> Result<()> {
     out.write_all(b"{\"labels\":")?;
     json_list(labels(maps.tokens()), out, |label, out| json_string(&label, out))?;
     out.write_all(b",\"ids\":")?;
@@ -168,8 +177,15 @@ fn write_data(maps: &AttentionMaps, most: Option<usize>, out: &mut dyn Write) ->
     out.write_all(b",\"scores\":")?;
     write_scores(maps, out)?;
     out.write_all(b",\"maps\":")?;
-    json_list(maps.patterns(), out, |(_, _, pattern), out| write_map(pattern, maps.len(), most, out))?;
-    out.write_all(b"}")?;
+    let mut before = "[";
+    maps.each_layer(&mut |layer| {
+        for (_, pattern) in layer.patterns() {
+            out.write_all(mem::replace(&mut before, ",").as_bytes())?;
+            write_map(pattern, maps.len(), most, out)?;
+        }
+        Ok(())
+    })?;
+    out.write_all(b"]}")?;
     Ok(())
 }
 
@@ -178,22 +194,25 @@ fn write_colour([red, green, blue]: Rgb, out: &mut dyn Write) -> io::Result<()> 
 }
 
 /// Writes for each map previous, first and current token, entropy and distance; nothing for a single token.
-fn write_scores(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
+fn write_scores(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
     if maps.len() < 2 {
         out.write_all(b"null")?;
         return Ok(());
     }
     let mut all = Vec::new();
-    for (_, _, weights) in maps.patterns() {
-        let pattern = Pattern::new(weights, maps.len(), maps.causal())?;
-        all.push([
-            positional::previous_token(&pattern)?,
-            positional::first_token(&pattern)?,
-            positional::current_token(&pattern)?,
-            positional::entropy(&pattern)?,
-            positional::mean_distance(&pattern)?,
-        ]);
-    }
+    maps.each_layer(&mut |layer| {
+        for (_, weights) in layer.patterns() {
+            let pattern = Pattern::new(weights, maps.len(), maps.causal())?;
+            all.push([
+                positional::previous_token(&pattern)?,
+                positional::first_token(&pattern)?,
+                positional::current_token(&pattern)?,
+                positional::entropy(&pattern)?,
+                positional::mean_distance(&pattern)?,
+            ]);
+        }
+        Ok(())
+    })?;
     json_list(all, out, |scores, out| json_list(scores, out, |score, out| write!(out, "{score:.4}")))?;
     Ok(())
 }
@@ -230,7 +249,7 @@ mod tests {
     use crate::maps::MapParts;
     use crate::maps::tests::uniform;
 
-    fn text(maps: &AttentionMaps) -> String {
+    fn text(maps: &AttentionMaps<'_>) -> String {
         let mut out = Vec::new();
         write(maps, &mut out).unwrap();
         String::from_utf8(out).unwrap()
@@ -251,9 +270,9 @@ mod tests {
             layers: vec![0],
             heads: vec![0],
             causal: true,
-            values: vec![1.0, 0.0, 0.0, 0.9995, 0.0005, 0.0, 0.004, 0.0, 0.996],
         };
-        let page = text(&AttentionMaps::new(parts).unwrap());
+        let values = vec![1.0, 0.0, 0.0, 0.9995, 0.0005, 0.0, 0.004, 0.0, 0.996];
+        let page = text(&AttentionMaps::new(parts, values).unwrap());
         // 10000 = 78·128 + 16, 9995 = 78·128 + 11, 9960 = 77·128 + 104
         let bytes = [1, 0, 144, 78, 1, 0, 139, 78, 2, 0, 40, 1, 232, 77];
         let mut packed = Vec::new();
@@ -274,7 +293,7 @@ mod tests {
     #[test]
     fn too_many_weights_leave_the_strongest_of_each_row_and_the_page_says_so() {
         let maps = uniform(&["t"; 600], 2, 8);
-        let most = most_kept(&maps).unwrap();
+        let most = most_kept(&maps).unwrap().unwrap();
         // 8 MiB at three bytes a weight, over 16 triangles of 600 rows
         assert!((450..550).contains(&most), "{most}");
         let page = text(&maps);

@@ -5,6 +5,7 @@
 //! read back as the same f32; later tokens of a causal model are exactly `0`.
 
 use std::io::{self, Write};
+use std::mem;
 
 use super::escape::{json_list, json_string, number};
 use crate::error::Result;
@@ -14,7 +15,7 @@ use crate::maps::AttentionMaps;
 ///
 /// # Errors
 /// [`crate::InspectError::Write`] where `out` fails.
-pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
+pub fn write(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
     let tokens = maps.len();
     out.write_all(b"{\"tokens\":")?;
     json_list(maps.tokens(), out, |token, out| json_string(token, out))?;
@@ -27,15 +28,17 @@ pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
     write_numbers(maps.heads(), out)?;
     // one row a line, so that a text editor and a line-wise tool can live with the file
     out.write_all(b",\"attention\":")?;
-    json_list(0..maps.layers().len(), out, |layer, out| {
-        json_list(0..maps.heads().len(), out, |head, out| {
-            json_list(maps.pattern(layer, head).chunks_exact(tokens), out, |row, out| {
+    let mut before = "[";
+    maps.each_layer(&mut |layer| {
+        out.write_all(mem::replace(&mut before, ",").as_bytes())?;
+        Ok(json_list(layer.patterns(), out, |(_, pattern), out| {
+            json_list(pattern.chunks_exact(tokens), out, |row, out| {
                 out.write_all(b"\n")?;
                 json_list(row, out, |&weight, out| number(weight, out))
             })
-        })
+        })?)
     })?;
-    out.write_all(b"}\n")?;
+    out.write_all(b"]}\n")?;
     Ok(())
 }
 
@@ -49,9 +52,9 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::maps::tests::uniform;
+    use crate::maps::tests::{uniform, values};
 
-    fn parsed(maps: &AttentionMaps) -> (String, Value) {
+    fn parsed(maps: &AttentionMaps<'_>) -> (String, Value) {
         let mut out = Vec::new();
         write(maps, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
@@ -94,7 +97,7 @@ mod tests {
     fn weights_read_back_as_the_same_f32() {
         let maps = uniform(&["a", "b", "c", "d", "e", "f", "g"], 1, 1);
         let (_, value) = parsed(&maps);
-        for (row, weights) in maps.pattern(0, 0).chunks_exact(7).enumerate() {
+        for (row, weights) in values(&maps).chunks_exact(7).enumerate() {
             for (key, weight) in weights.iter().enumerate() {
                 let read = value["attention"][0][0][row][key].as_f64().unwrap() as f32;
                 assert_eq!(read.to_bits(), weight.to_bits());

@@ -126,7 +126,7 @@ impl FromStr for Format {
 ///
 /// # Errors
 /// [`InspectError::Write`] where `out` fails; [`InspectError::Picture`] where a PNG would be too large.
-pub fn write(format: Format, maps: &AttentionMaps, style: &Style, out: &mut dyn Write) -> Result<()> {
+pub fn write(format: Format, maps: &AttentionMaps<'_>, style: &Style, out: &mut dyn Write) -> Result<()> {
     match format {
         Format::Term => term::write(maps, style, out),
         Format::Json => json::write(maps, out),

@@ -17,7 +17,7 @@ const ALIGNMENT: usize = 64;
 ///
 /// # Errors
 /// [`crate::InspectError::Write`] where `out` fails.
-pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
+pub fn write(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
     let tokens = maps.len();
     let (layers, heads) = (maps.layers().len(), maps.heads().len());
     let dictionary = format!(
@@ -28,8 +28,7 @@ pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
     out.write_all(b"\x93NUMPY\x01\x00")?;
     out.write_all(&(header as u16).to_le_bytes())?;
     writeln!(out, "{dictionary:<width$}", width = header - 1)?;
-    write_floats(maps.values(), out)?;
-    Ok(())
+    maps.each_layer(&mut |layer| Ok(write_floats(layer.values, out)?))
 }
 
 /// Writes little-endian f32 through a small buffer, because `out` may be unbuffered.
@@ -48,7 +47,7 @@ pub(super) fn write_floats(values: &[f32], out: &mut dyn Write) -> io::Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maps::tests::uniform;
+    use crate::maps::tests::{uniform, values};
 
     #[test]
     fn the_header_is_aligned_and_says_the_shape() {
@@ -75,6 +74,6 @@ mod tests {
         write(&maps, &mut out).unwrap();
         let data = &out[out.len() - 101 * 101 * 4..];
         let read = data.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
-        assert!(read.eq(maps.values().iter().copied()));
+        assert!(read.eq(values(&maps)));
     }
 }

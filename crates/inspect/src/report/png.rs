@@ -1,7 +1,7 @@
 //! Attention as one picture: layers down, heads across, each map labelled `L0H1`.
 //!
 //! Darker is more (the square root of the weight along the colour map); pairs a causal mask forbids are grey.
-//! The picture is indexed and written row by row, so even a large grid needs one row of memory.
+//! The picture is indexed and written row by row, so even a large grid needs one row of memory beside a layer's weights.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use ::png::{BitDepth, ColorType, Compression, Encoder, Filter};
 use super::colour::{DAY, MASKED, Rgb, along, shade};
 use super::font;
 use crate::error::{InspectError, Result};
-use crate::maps::{AttentionMaps, Shape};
+use crate::maps::{AttentionMaps, Layer, Shape};
 
 /// Steps of the colour map; what follows it in the palette.
 const STEPS: u8 = 240;
@@ -35,7 +35,7 @@ const MAX_SIDE: usize = (1 << 31) - 1;
 /// # Errors
 /// [`InspectError::Picture`] where the grid has more pixels a side than PNG can name;
 /// [`InspectError::Png`] where the encoder or `out` fails.
-pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
+pub fn write(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
     let layout = Layout::new(maps);
     if layout.width > MAX_SIDE || layout.height > MAX_SIDE {
         return Err(InspectError::Picture { width: layout.width, height: layout.height });
@@ -51,16 +51,16 @@ pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
     let mut stream = writer.stream_writer()?;
     let mut picture = Rows { out: &mut stream, row: vec![PAPER; layout.width] };
     picture.blank(MARGIN)?;
-    for (layer_index, &layer) in maps.layers().iter().enumerate() {
-        picture.labels(maps, layer, &layout)?;
+    maps.each_layer(&mut |layer| {
+        picture.labels(maps, layer.number, &layout)?;
         picture.blank(LABEL_GAP)?;
         picture.frame(maps, &layout)?;
         for query in 0..maps.len() {
-            picture.cells(maps, layer_index, query, &layout)?;
+            picture.cells(maps, layer, query, &layout)?;
         }
         picture.frame(maps, &layout)?;
-        picture.blank(GAP)?;
-    }
+        picture.blank(GAP)
+    })?;
     picture.legend()?;
     picture.blank(MARGIN)?;
     stream.finish()?;
@@ -113,7 +113,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(maps: &AttentionMaps) -> Self {
+    fn new(maps: &AttentionMaps<'_>) -> Self {
         let Shape { layers, heads, tokens } = maps.shape();
         let cell = (MAP_PIXELS / tokens).clamp(2, 32);
         let framed = tokens * cell + 2;
@@ -159,7 +159,7 @@ impl Rows<'_> {
         self.put(rows)
     }
 
-    fn labels(&mut self, maps: &AttentionMaps, layer: usize, layout: &Layout) -> Result<()> {
+    fn labels(&mut self, maps: &AttentionMaps<'_>, layer: usize, layout: &Layout) -> Result<()> {
         for pixel_row in 0..font::HEIGHT * layout.label_scale {
             for (head_index, &head) in maps.heads().iter().enumerate() {
                 let left = layout.left(head_index);
@@ -170,7 +170,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn frame(&mut self, maps: &AttentionMaps, layout: &Layout) -> Result<()> {
+    fn frame(&mut self, maps: &AttentionMaps<'_>, layout: &Layout) -> Result<()> {
         for head_index in 0..maps.heads().len() {
             let left = layout.left(head_index);
             self.row[left..left + maps.len() * layout.cell + 2].fill(FRAME);
@@ -180,17 +180,17 @@ impl Rows<'_> {
 
     fn cells(
         &mut self,
-        maps: &AttentionMaps,
-        layer_index: usize,
+        maps: &AttentionMaps<'_>,
+        layer: Layer<'_>,
         query: usize,
         layout: &Layout,
     ) -> Result<()> {
         let tokens = maps.len();
-        for head_index in 0..maps.heads().len() {
+        for (head_index, (_, pattern)) in layer.patterns().enumerate() {
             let left = layout.left(head_index);
             let framed = &mut self.row[left..left + tokens * layout.cell + 2];
             framed.fill(FRAME);
-            let weights = &maps.pattern(layer_index, head_index)[query * tokens..(query + 1) * tokens];
+            let weights = &pattern[query * tokens..(query + 1) * tokens];
             let cells = framed[1..].chunks_exact_mut(layout.cell);
             for (key, (cell, &weight)) in cells.zip(weights).enumerate() {
                 cell.fill(index(weight, maps.causal() && key > query));
@@ -222,7 +222,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::maps::tests::uniform;
+    use crate::maps::tests::{uniform, values};
 
     fn decoded(bytes: &[u8]) -> (usize, usize, Vec<u8>) {
         let mut decoder = ::png::Decoder::new(Cursor::new(bytes));
@@ -234,7 +234,7 @@ mod tests {
         (info.width as usize, info.height as usize, pixels)
     }
 
-    fn written(maps: &AttentionMaps) -> (usize, usize, Vec<u8>) {
+    fn written(maps: &AttentionMaps<'_>) -> (usize, usize, Vec<u8>) {
         let mut out = Vec::new();
         write(maps, &mut out).unwrap();
         decoded(&out)
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn an_embedded_map_has_one_pixel_a_cell() {
         let maps = uniform(&["t"; 5], 1, 1);
-        let (width, height, pixels) = decoded(&map_image(maps.pattern(0, 0), 5, true).unwrap());
+        let (width, height, pixels) = decoded(&map_image(&values(&maps), 5, true).unwrap());
         assert_eq!((width, height), (5, 5));
         assert_eq!(pixels[3..6], MASKED);
         assert_eq!(pixels[..3], DAY[5]);

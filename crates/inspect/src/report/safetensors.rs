@@ -21,11 +21,11 @@ use crate::maps::AttentionMaps;
 ///
 /// # Errors
 /// [`InspectError::Write`] where `out` fails.
-pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
+pub fn write(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
     let tokens = maps.len();
     // the ids come first: they are the wider type, and every tensor has to start aligned
     let ids_end = tokens * size_of::<i64>();
-    let end = ids_end + size_of_val(maps.values());
+    let end = ids_end as u64 + maps.shape().weights() * size_of::<f32>() as u64;
     let header = json!({
         "__metadata__": {
             "heads": text(|out| write_numbers(maps.heads(), out))?,
@@ -46,8 +46,7 @@ pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
     for &id in maps.token_ids() {
         out.write_all(&i64::from(id).to_le_bytes())?;
     }
-    write_floats(maps.values(), out)?;
-    Ok(())
+    maps.each_layer(&mut |layer| Ok(write_floats(layer.values, out)?))
 }
 
 fn text(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<String> {
@@ -61,7 +60,7 @@ mod tests {
     use safetensors::{Dtype, SafeTensors};
 
     use super::*;
-    use crate::maps::tests::uniform;
+    use crate::maps::tests::{uniform, values};
 
     #[test]
     fn the_crate_reads_back_what_was_written() {
@@ -73,7 +72,7 @@ mod tests {
         assert_eq!((attention.dtype(), attention.shape()), (Dtype::F32, &[2, 2, 3, 3][..]));
         let read =
             attention.data().chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
-        assert!(read.eq(maps.values().iter().copied()));
+        assert!(read.eq(values(&maps)));
         let ids = file.tensor("token_ids").unwrap();
         assert_eq!((ids.dtype(), ids.shape()), (Dtype::I64, &[3][..]));
         let read = ids.data().chunks_exact(8).map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap()));

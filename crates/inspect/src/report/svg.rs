@@ -33,7 +33,7 @@ pub(super) fn draws_cells(shape: &Shape) -> bool {
 ///
 /// # Errors
 /// [`crate::InspectError::Write`] where `out` fails.
-pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
+pub fn write(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
     let drawing = Drawing::new(maps);
     let (step_x, step_y) = (drawing.left + drawing.side + MARGIN, drawing.top + drawing.side + MARGIN);
     let page_width = (MARGIN + step_x * maps.heads().len() as f64).max(420.0);
@@ -53,20 +53,23 @@ pub fn write(maps: &AttentionMaps, out: &mut dyn Write) -> Result<()> {
     )?;
     writeln!(out, "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>")?;
     write_legend(generated > 0, out)?;
-    for (layer_index, &layer) in maps.layers().iter().enumerate() {
-        for (head_index, &head) in maps.heads().iter().enumerate() {
-            let x = MARGIN + drawing.left + step_x * head_index as f64;
-            let y = HEADER + drawing.top + step_y * layer_index as f64;
+    let mut y = HEADER + drawing.top;
+    maps.each_layer(&mut |layer| {
+        let mut x = MARGIN + drawing.left;
+        for (head, pattern) in layer.patterns() {
             writeln!(out, "<g transform=\"translate({x:.1} {y:.1})\">")?;
-            let title_y = -drawing.top + 12.0;
+            let (title_y, number) = (-drawing.top + 12.0, layer.number);
             writeln!(
                 out,
-                "<text y=\"{title_y:.1}\" font-size=\"13\" font-weight=\"600\">layer {layer}, head {head}</text>"
+                "<text y=\"{title_y:.1}\" font-size=\"13\" font-weight=\"600\">layer {number}, head {head}</text>"
             )?;
-            drawing.write_map(maps.pattern(layer_index, head_index), out)?;
+            drawing.write_map(pattern, out)?;
             writeln!(out, "</g>")?;
+            x += step_x;
         }
-    }
+        y += step_y;
+        Ok(())
+    })?;
     writeln!(out, "</svg>")?;
     Ok(())
 }
@@ -92,8 +95,8 @@ fn write_legend(generated: bool, out: &mut dyn Write) -> Result<()> {
 }
 
 /// What all maps of a drawing share.
-struct Drawing<'maps> {
-    maps: &'maps AttentionMaps,
+struct Drawing<'maps, 'model> {
+    maps: &'maps AttentionMaps<'model>,
     /// The whole labels, and those that fit beside a map.
     labels: Vec<String>,
     names: Vec<String>,
@@ -109,8 +112,8 @@ struct Drawing<'maps> {
     top: f64,
 }
 
-impl<'maps> Drawing<'maps> {
-    fn new(maps: &'maps AttentionMaps) -> Self {
+impl<'maps, 'model> Drawing<'maps, 'model> {
+    fn new(maps: &'maps AttentionMaps<'model>) -> Self {
         let tokens = maps.len();
         let cells = draws_cells(&maps.shape());
         let (cell, font): (f64, f64) = match (cells, tokens) {
@@ -207,7 +210,7 @@ mod tests {
     use super::*;
     use crate::maps::tests::uniform;
 
-    fn text(maps: &AttentionMaps) -> String {
+    fn text(maps: &AttentionMaps<'_>) -> String {
         let mut out = Vec::new();
         write(maps, &mut out).unwrap();
         String::from_utf8(out).unwrap()

@@ -44,7 +44,7 @@ impl Default for Style {
 ///
 /// # Errors
 /// [`crate::InspectError::Write`] where `out` fails.
-pub fn write(maps: &AttentionMaps, style: &Style, out: &mut dyn Write) -> Result<()> {
+pub fn write(maps: &AttentionMaps<'_>, style: &Style, out: &mut dyn Write) -> Result<()> {
     let page = Page::new(maps, style);
     let generated = maps.len() - maps.prompt_tokens();
     writeln!(out, "attention of {} tokens, {generated} of them generated; rows look at columns", maps.len())?;
@@ -57,22 +57,24 @@ pub fn write(maps: &AttentionMaps, style: &Style, out: &mut dyn Write) -> Result
             page.width
         )?;
     }
-    for (layer, head, pattern) in maps.patterns() {
-        writeln!(out, "\nlayer {layer} head {head}")?;
-        for line in page.column_numbers() {
-            writeln!(out, "{line}")?;
+    maps.each_layer(&mut |layer| {
+        for (head, pattern) in layer.patterns() {
+            writeln!(out, "\nlayer {} head {head}", layer.number)?;
+            for line in page.column_numbers() {
+                writeln!(out, "{line}")?;
+            }
+            for (query, weights) in pattern.chunks_exact(maps.len()).enumerate() {
+                // a causal row ends at its own token
+                let seen = if maps.causal() { &weights[..=query] } else { weights };
+                let line = match page.cell {
+                    Some(cell) => page.matrix_row(query, seen, cell),
+                    None => page.list_row(query, seen),
+                };
+                writeln!(out, "{}", line.trim_end())?;
+            }
         }
-        for (query, weights) in pattern.chunks_exact(maps.len()).enumerate() {
-            // a causal row ends at its own token
-            let seen = if maps.causal() { &weights[..=query] } else { weights };
-            let line = match page.cell {
-                Some(cell) => page.matrix_row(query, seen, cell),
-                None => page.list_row(query, seen),
-            };
-            writeln!(out, "{}", line.trim_end())?;
-        }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn legend() -> String {
@@ -95,7 +97,7 @@ struct Page {
 }
 
 impl Page {
-    fn new(maps: &AttentionMaps, style: &Style) -> Self {
+    fn new(maps: &AttentionMaps<'_>, style: &Style) -> Self {
         let tokens = maps.len();
         let width = style.width.max(MIN_WIDTH);
         let digits = (tokens - 1).to_string().len();
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
     use crate::maps::tests::uniform;
 
-    fn text(maps: &AttentionMaps, style: Style) -> String {
+    fn text(maps: &AttentionMaps<'_>, style: Style) -> String {
         let mut out = Vec::new();
         write(maps, &style, &mut out).unwrap();
         String::from_utf8(out).unwrap()

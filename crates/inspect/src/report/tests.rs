@@ -14,13 +14,13 @@ const HOSTILE: [&str; 7] = [
     "\0\u{7f}\u{2028}\r\n",
 ];
 
-fn written(format: Format, maps: &AttentionMaps) -> Vec<u8> {
+fn written(format: Format, maps: &AttentionMaps<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     write(format, maps, &Style { color: false, width: 90 }, &mut out).unwrap();
     out
 }
 
-fn text(format: Format, maps: &AttentionMaps) -> String {
+fn text(format: Format, maps: &AttentionMaps<'_>) -> String {
     String::from_utf8(written(format, maps)).unwrap()
 }
 
@@ -72,16 +72,15 @@ fn one_token_works_in_every_format() {
 
 #[test]
 fn attention_both_ways_works_in_every_format() {
-    let maps = AttentionMaps::new(MapParts {
+    let parts = MapParts {
         tokens: vec!["a".into(), "b".into()],
         token_ids: vec![0, 1],
         prompt_tokens: 2,
         layers: vec![3],
         heads: vec![5],
         causal: false,
-        values: vec![0.25, 0.75, 0.5, 0.5],
-    })
-    .unwrap();
+    };
+    let maps = AttentionMaps::new(parts, vec![0.25, 0.75, 0.5, 0.5]).unwrap();
     for format in Format::ALL {
         assert!(!written(format, &maps).is_empty(), "{format}");
     }
@@ -101,7 +100,7 @@ fn two_writes_of_every_format_give_the_same_bytes() {
 }
 
 /// Maps like trained ones: some heads sharp, some spread, none smooth.
-fn trained_like(layers: usize, heads: usize, tokens: usize) -> AttentionMaps {
+fn trained_like(layers: usize, heads: usize, tokens: usize) -> AttentionMaps<'static> {
     let mut stream = softdict_random::Stream::new(1, softdict_random::Purpose::Scores, 0);
     let mut values = Vec::new();
     for head in 0..layers * heads {
@@ -113,16 +112,15 @@ fn trained_like(layers: usize, heads: usize, tokens: usize) -> AttentionMaps {
             values.extend(std::iter::repeat_n(0.0, tokens - query - 1));
         }
     }
-    AttentionMaps::new(MapParts {
+    let parts = MapParts {
         tokens: (0..tokens).map(|token| format!(" w{}", token * 7919 % 1000)).collect(),
         token_ids: (0..tokens as u32).collect(),
         prompt_tokens: tokens,
         layers: (0..layers).collect(),
         heads: (0..heads).collect(),
         causal: true,
-        values,
-    })
-    .unwrap()
+    };
+    AttentionMaps::new(parts, values).unwrap()
 }
 
 #[test]

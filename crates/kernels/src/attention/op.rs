@@ -112,8 +112,9 @@ fn repeat_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
 pub fn pattern(options: Options, q: &Tensor, k: &Tensor) -> Result<Tensor> {
     let size = size(q.shape(), k.shape())?;
     let k = repeat_heads(k, size.heads)?;
+    // each of these is as large as the pattern, so none is kept for longer than it is needed
     let scores = (q.contiguous()?.matmul(&k.transpose(2, 3)?.contiguous()?)? * f64::from(options.scale))?;
-    let scores = if options.causal {
+    let masked = if options.causal {
         let past = size.keys - size.queries;
         let hidden: Vec<f32> = (0..size.queries)
             .flat_map(|t| (0..size.keys).map(move |s| if s > past + t { f32::NEG_INFINITY } else { 0.0 }))
@@ -121,11 +122,15 @@ pub fn pattern(options: Options, q: &Tensor, k: &Tensor) -> Result<Tensor> {
         let mask = Tensor::from_vec(hidden, (size.queries, size.keys), &Device::Cpu)?;
         scores.broadcast_add(&mask.to_device(q.device())?.to_dtype(q.dtype())?)?
     } else {
-        scores
+        scores.clone()
     };
+    drop(scores);
     // softmax's value does not depend on the maximum, so no gradient goes through it
-    let largest = scores.max_keepdim(D::Minus1)?.detach();
-    let weights = scores.broadcast_sub(&largest)?.exp()?;
+    let largest = masked.max_keepdim(D::Minus1)?.detach();
+    let below = masked.broadcast_sub(&largest)?;
+    drop(masked);
+    let weights = below.exp()?;
+    drop(below);
     weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)
 }
 

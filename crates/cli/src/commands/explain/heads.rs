@@ -8,7 +8,7 @@ use super::training::{Lesson, SEEDS, Sequences, Spread, each};
 use super::verdict;
 use candle_core::Device;
 use softdict_model::cost::Cost;
-use softdict_model::{ModelConfig, ModelSettings, NoTap, Parameters, Transformer};
+use softdict_model::{ModelConfig, ModelSettings, Parameters, Transformer};
 use std::fmt::Write;
 
 const HEADS: [usize; 4] = [1, 2, 4, 8];
@@ -59,7 +59,7 @@ fn weights(config: &ModelConfig, parameters: &Parameters, back: &Back<'_>) -> an
     let heads: Vec<usize> = (0..config.heads).collect();
     let mut sums = vec![vec![0.0; back.0.len()]; config.heads];
     for ids in Sequences::unseen(&back.draw(), LOOKED_AT, TIME).inputs.chunks_exact(TIME) {
-        let patterns = softdict_inspect::capture(&model, ids, &[0], &heads, &mut NoTap)?; // (1, H, T, T)
+        let patterns = softdict_inspect::capture(&model, ids, &[0], &heads)?; // (1, H, T, T)
         for (pattern, sums) in patterns.chunks_exact(TIME * TIME).zip(&mut sums) {
             for (row, weights) in pattern.chunks_exact(TIME).enumerate().skip(back.first()) {
                 for (sum, back) in sums.iter_mut().zip(back.0) {

@@ -13,7 +13,7 @@ use softdict_corpus::{Part, Tale, line_at};
 use softdict_inspect::ablation::HeadId;
 use softdict_inspect::patch::{Restored, patch};
 use softdict_inspect::{InspectError, capture};
-use softdict_model::{NoTap, Transformer};
+use softdict_model::Transformer;
 use std::fmt::Write as _;
 
 /// A seed that neither training nor evaluation draws from.
@@ -159,7 +159,7 @@ fn measure(loaded: &Loaded, model: &Transformer, tale: Tale, part: Part, count: 
         for pass in passes(loaded, &line_at(tale, part, SEED, index))? {
             let ids = &pass.ids;
             let guesses = likeliest(model, ids)?;
-            let patterns = capture(model, ids, &layers, &heads, &mut NoTap)?;
+            let patterns = capture(model, ids, &layers, &heads)?;
             // of held-out lines only the answers that training never showed
             let asked = pass.questions.iter().filter(|own| own.held_out == (part == Part::HeldOut));
             for Question { at, answer, entry, others, .. } in asked {
@@ -191,7 +191,7 @@ fn table(loaded: &Loaded, model: &Transformer, head: HeadId) -> anyhow::Result<T
         let mut ids = loaded.tokenizer.encode(&text)?;
         ids.extend(loaded.mask());
         let last = ids.len() - 1;
-        let pattern = capture(model, &ids, &[head.layer], &[head.head], &mut NoTap)?;
+        let pattern = capture(model, &ids, &[head.layer], &[head.head])?;
         let mut attention = Vec::new();
         for (_, value) in &pairs {
             let found = table.find(&format!(" {value}")).unwrap_or(0);

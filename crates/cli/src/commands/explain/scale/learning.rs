@@ -5,7 +5,7 @@ use super::super::training::{Lesson, SEEDS, Sequences, Spread, each};
 use super::super::verdict;
 use candle_core::Device;
 use softdict_model::settings::{Init, Scale};
-use softdict_model::{Engine, FusedEngine, ModelConfig, ModelSettings, NoTap, Parameters, Transformer};
+use softdict_model::{Engine, FusedEngine, ModelConfig, ModelSettings, Parameters, Transformer};
 use std::fmt::Write;
 
 /// The symbol that is to be found: one lookup, which only attention can make.
@@ -87,7 +87,7 @@ fn entropy(config: &ModelConfig, parameters: &Parameters, unseen: &Sequences) ->
     let heads: Vec<usize> = (0..config.heads).collect();
     let (mut sum, mut rows) = (0.0, 0.0);
     for ids in unseen.inputs.chunks_exact(TIME).take(LOOKED_AT) {
-        let patterns = softdict_inspect::capture(&model, ids, &[0], &heads, &mut NoTap)?; // (1, H, T, T)
+        let patterns = softdict_inspect::capture(&model, ids, &[0], &heads)?; // (1, H, T, T)
         for (row, weights) in patterns.chunks_exact(TIME).enumerate().filter(|(row, _)| row % TIME > 0) {
             let seen = weights.iter().map(|&weight| f64::from(weight)).filter(|&weight| weight > 0.0);
             sum -= seen.map(|weight| weight * weight.ln()).sum::<f64>() / ((row % TIME + 1) as f64).ln();
