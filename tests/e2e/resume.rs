@@ -112,9 +112,21 @@ fn stopping_at_any_steps_and_going_on_gives_the_same_bytes() {
 /// Starts a run that would not end, and waits for the line of its seventh step.
 #[cfg(unix)]
 fn endless(lab: &Lab, out: &str, sets: &[&str]) -> (Child, std::io::Lines<impl std::io::BufRead + use<>>) {
+    endless_after(":", lab, out, sets)
+}
+
+/// The same, from a shell that does `first` before it becomes the run.
+#[cfg(unix)]
+fn endless_after(
+    first: &str,
+    lab: &Lab,
+    out: &str,
+    sets: &[&str],
+) -> (Child, std::io::Lines<impl std::io::BufRead + use<>>) {
     use std::io::BufRead;
     let endless = ["train.steps=100000000", "train.eval_every=100000000", "train.schedule=constant"];
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{first}; exec \"$@\""), "sh", BINARY]);
     command.args(["train", "text.txt", "--out", out]).current_dir(lab.path(""));
     command.args(TINY.iter().chain(&endless).chain(sets).flat_map(|set| ["--set", set]));
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -133,7 +145,13 @@ fn send(signal: &str, child: &Child) {
 #[test]
 #[cfg(unix)]
 fn a_signal_saves_and_the_run_goes_on_as_if_there_had_been_none() {
-    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+    let mut signals = vec![("INT", 130), ("TERM", 143)];
+    // ignored where the tests run under nohup: that is inherited
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t"));
+    let ignored = ignored.map(|mask| u64::from_str_radix(mask, 16).unwrap());
+    signals.extend(ignored.filter(|mask| mask & 1 == 0).map(|_| ("HUP", 129)));
+    for (signal, code) in signals {
         let lab = Lab::new();
         let (mut child, lines) = endless(&lab, "run", &["model.dropout=0.1"]);
         send(signal, &child);
@@ -153,6 +171,19 @@ fn a_signal_saves_and_the_run_goes_on_as_if_there_had_been_none() {
         assert_eq!(lab.read(&format!("run/{model}")), lab.read(&format!("straight/{model}")));
         assert_eq!(lab.series("run", "loss"), lab.series("straight", "loss"));
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_that_was_told_to_outlive_its_terminal_does() {
+    let lab = Lab::new();
+    let (mut child, mut lines) = endless_after("trap '' HUP", &lab, "run", &[]);
+    send("HUP", &child);
+    let later = |line: &String| line.starts_with("step 5000/");
+    assert!(lines.by_ref().map_while(Result::ok).any(|line| later(&line)));
+    send("TERM", &child);
+    drop(lines);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
 }
 
 #[test]

@@ -20,7 +20,8 @@ pub(crate) fn check_place(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a file so that it is there whole or not at all, however large it is; through a link, as it goes.
+/// Writes a file so that it is there whole or not at all, however large it is, with the permissions of the one that it
+/// replaces; through a link, as it goes.
 pub(crate) fn write_file(
     path: &Path,
     write: &mut dyn FnMut(&mut dyn Write) -> anyhow::Result<()>,
@@ -34,6 +35,9 @@ pub(crate) fn write_file(
     let name = path.file_name().context("it has no file name")?.to_string_lossy();
     let temporary = path.with_file_name(format!(".softdict-new-{}-{name}", std::process::id()));
     let written = File::create(&temporary).map_err(anyhow::Error::from).and_then(|file| {
+        if let Ok(old) = std::fs::metadata(path) {
+            file.set_permissions(old.permissions())?;
+        }
         let mut out = BufWriter::new(file);
         write(&mut out)?;
         out.into_inner()?.sync_all()?;
@@ -63,6 +67,18 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"first");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         assert!(write_file(folder.path(), &mut |_| Ok(())).is_err());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_is_replaced_keeps_its_permissions() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("own.html");
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        write_file(&path, &mut |out| Ok(out.write_all(b"new")?)).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
     }
 
     #[test]

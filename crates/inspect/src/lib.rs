@@ -15,6 +15,7 @@
 //!     layers: vec![0],
 //!     heads: vec![0],
 //!     causal: true,
+//!     ablated: vec![],
 //! };
 //! let maps = AttentionMaps::new(parts, vec![1.0, 0.0, 0.25, 0.75])?;
 //! let mut bytes = Vec::new();

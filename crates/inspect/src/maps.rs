@@ -1,5 +1,6 @@
 //! Attention over one sequence: a T×T pattern for each chosen layer and head, checked before anything is shown.
 
+use crate::ablation::Ablation;
 use crate::capture::each_layer;
 use crate::error::{InspectError, Result};
 use softdict_model::{Tap, Transformer};
@@ -24,6 +25,8 @@ pub struct MapParts {
     pub heads: Vec<usize>,
     /// Whether a token sees only itself and what came before.
     pub causal: bool,
+    /// The heads that were taken away.
+    pub ablated: Vec<Ablation>,
 }
 
 /// How much attention there is: what decides how large a report gets.
@@ -185,6 +188,20 @@ impl<'a> AttentionMaps<'a> {
         &self.parts.heads
     }
 
+    /// What a summary adds where heads were taken away: `, without heads 1.0=zero`.
+    pub fn without(&self) -> String {
+        if self.ablated().is_empty() {
+            return String::new();
+        }
+        let names: Vec<String> = self.ablated().iter().map(ToString::to_string).collect();
+        format!(", without heads {}", names.join(", "))
+    }
+
+    /// The heads that were taken away.
+    pub fn ablated(&self) -> &[Ablation] {
+        &self.parts.ablated
+    }
+
     /// Whether a token sees only itself and what came before.
     pub fn causal(&self) -> bool {
         self.parts.causal
@@ -266,6 +283,7 @@ pub(crate) mod tests {
             layers: (0..layers).collect(),
             heads: (0..heads).collect(),
             causal: true,
+            ablated: Vec::new(),
         };
         AttentionMaps::new(parts, pattern.repeat(layers * heads)).unwrap()
     }
@@ -368,6 +386,7 @@ pub(crate) mod tests {
             layers: vec![0],
             heads: vec![0],
             causal: false,
+            ablated: Vec::new(),
         };
         assert!(AttentionMaps::new(parts.clone(), all.clone()).is_ok());
         assert!(AttentionMaps::new(MapParts { causal: true, ..parts }, all).is_err());

@@ -25,6 +25,7 @@ fn write_all(layers: usize) {
         layers: (0..layers).collect(),
         heads: (0..HEADS).collect(),
         causal: true,
+        ablated: Vec::new(),
     };
     let mut tap = NoTap;
     let maps = AttentionMaps::computed(&model, parts, &mut tap).unwrap();

@@ -14,17 +14,20 @@ use std::path::{Path, PathBuf};
 
 use crate::atomic::AtomicFile;
 use crate::error::{Error, Result};
-use crate::mapped::{BLOCK_BYTES, Mapped};
 
 const MAGIC: &[u8; 8] = b"softdict";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 32;
+/// Ids that are read at once to look at all of them.
+const BLOCK: usize = 1 << 20;
 
-/// Token ids in a file, mapped, so that a corpus larger than memory can be sampled.
+/// Token ids in a file, read where they are asked for, so that a corpus larger than memory can be sampled.
+///
+/// Not mapped: a run reads its file for hours, and a mapping of a file that another program cuts short ends the process.
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
-    map: Mapped,
+    file: File,
     width: Width,
     vocab_size: usize,
     len: usize,
@@ -62,10 +65,11 @@ impl TokenFile {
         if size < HEADER_BYTES as u64 {
             return Err(invalid(format!("it has {size} bytes, fewer than its header of {HEADER_BYTES}")));
         }
-        let map = Mapped::new(&file).map_err(Error::io(path, "map the token file"))?;
-        let u32_at = |at: usize| Width::Four.read(&map[at..at + 4]);
+        let mut header = [0; HEADER_BYTES];
+        read_at(&file, 0, &mut header).map_err(Error::io(path, "read the token file"))?;
+        let u32_at = |at: usize| Width::Four.read(&header[at..at + 4]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-        if map[..8] != *MAGIC {
+        if header[..8] != *MAGIC {
             return Err(invalid("it does not start with the mark \"softdict\"".to_owned()));
         }
         if u32_at(8) != VERSION {
@@ -84,7 +88,7 @@ impl TokenFile {
         if u128::from(size) != expected {
             return Err(invalid(format!("{len} ids make {expected} bytes, but it has {size}")));
         }
-        Ok(Self { path: path.to_path_buf(), map, width, vocab_size: vocab_size as usize, len: len as usize })
+        Ok(Self { path: path.to_path_buf(), file, width, vocab_size: vocab_size as usize, len: len as usize })
     }
 
     /// Number of ids.
@@ -107,15 +111,12 @@ impl TokenFile {
         &self.path
     }
 
-    /// The id at a place, if there is one.
-    pub fn get(&self, index: usize) -> Option<u32> {
-        (index < self.len).then(|| self.ids(index..index + 1).next()).flatten()
-    }
-
-    /// Copies a range of ids.
+    /// Reads a range of ids, each of which the vocabulary has.
     ///
     /// # Errors
-    /// [`Error::TokenRange`] when the range goes past the end or has another length than `out`.
+    /// [`Error::TokenRange`] when the range goes past the end or has another length than `out`;
+    /// [`Error::TokenFile`] with the first id that is too large and its place, or when the file became shorter since it
+    /// was opened.
     pub fn copy_to(&self, range: Range<usize>, out: &mut [u32]) -> Result<()> {
         if range.start > range.end || range.end > self.len || range.len() != out.len() {
             return Err(Error::TokenRange {
@@ -126,39 +127,56 @@ impl TokenFile {
                 len: self.len,
             });
         }
-        for (out, id) in out.iter_mut().zip(self.ids(range)) {
-            *out = id;
-        }
-        Ok(())
-    }
-
-    /// Reads every id and checks that the vocabulary has it.
-    ///
-    /// # Errors
-    /// [`Error::TokenFile`] with the first id that is too large and its place.
-    pub fn verify(&self) -> Result<()> {
-        for start in (0..self.len).step_by(BLOCK_BYTES / 4) {
-            let block = start..self.len.min(start + BLOCK_BYTES / 4);
-            let found = self.ids(block.clone()).position(|id| id as usize >= self.vocab_size);
-            if let Some(place) = found.map(|at| start + at) {
-                let id = self.get(place).unwrap_or_default();
-                let reason = format!("token {place} is id {id}, but the vocabulary has {}", self.vocab_size);
+        let width = self.width as usize;
+        let mut bytes = vec![0; out.len() * width];
+        let place = HEADER_BYTES as u64 + range.start as u64 * width as u64;
+        read_at(&self.file, place, &mut bytes).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                let reason = format!("it ends before token {}: it was cut short while in use", range.end);
+                Error::TokenFile { path: self.path.clone(), reason }
+            }
+            _ => Error::io(&self.path, "read the token file")(error),
+        })?;
+        for (index, (out, bytes)) in out.iter_mut().zip(bytes.chunks_exact(width)).enumerate() {
+            *out = self.width.read(bytes);
+            if *out as usize >= self.vocab_size {
+                let (place, count) = (range.start + index, self.vocab_size);
+                let reason = format!("token {place} is id {out}, but the vocabulary has {count}");
                 return Err(Error::TokenFile { path: self.path.clone(), reason });
             }
-            self.map.release(self.bytes(block));
         }
         Ok(())
     }
 
-    /// Where a range of ids is in the file.
-    fn bytes(&self, range: Range<usize>) -> Range<usize> {
-        let width = self.width as usize;
-        HEADER_BYTES + range.start * width..HEADER_BYTES + range.end * width
+    /// Reads every id once.
+    ///
+    /// # Errors
+    /// As [`Self::copy_to`].
+    pub fn verify(&self) -> Result<()> {
+        let mut block = vec![0; self.len.min(BLOCK)];
+        for start in (0..self.len).step_by(BLOCK) {
+            let count = BLOCK.min(self.len - start);
+            self.copy_to(start..start + count, &mut block[..count])?;
+        }
+        Ok(())
     }
+}
 
-    fn ids(&self, range: Range<usize>) -> impl Iterator<Item = u32> {
-        let width = self.width;
-        self.map[self.bytes(range)].chunks_exact(width as usize).map(move |bytes| width.read(bytes))
+/// Fills `out` with the bytes from `place` on, wherever other readers of the same file are.
+fn read_at(file: &File, place: u64, out: &mut [u8]) -> std::io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::read_exact_at(file, out, place);
+    #[cfg(windows)]
+    {
+        let (mut place, mut out) = (place, out);
+        while !out.is_empty() {
+            let read = std::os::windows::fs::FileExt::seek_read(file, out, place)?;
+            if read == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            (place, out) = (place + read as u64, &mut out[read..]);
+        }
+        Ok(())
     }
 }
 
@@ -261,8 +279,6 @@ mod tests {
             let mut out = vec![0; 4];
             file.copy_to(2..6, &mut out).unwrap();
             assert_eq!(out, ids[2..]);
-            assert_eq!(file.get(5), Some(ids[5]));
-            assert_eq!(file.get(6), None);
         }
     }
 
@@ -290,6 +306,18 @@ mod tests {
         assert!(message.contains("1..5") && message.contains("has 3"), "{message}");
         assert!(file.copy_to(0..2, &mut [0; 3]).is_err());
         file.copy_to(3..3, &mut []).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_becomes_shorter_while_it_is_open_is_an_error_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), 10, &[1, 2, 3]);
+        let file = TokenFile::open(&path).unwrap();
+        file.copy_to(0..3, &mut [0; 3]).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(34).unwrap();
+        file.copy_to(0..1, &mut [0; 1]).unwrap();
+        let message = file.copy_to(0..3, &mut [0; 3]).unwrap_err().to_string();
+        assert!(message.contains("x.bin") && message.contains("cut short"), "{message}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which tokens each pass sees: windows of a memory-mapped id file, chosen by one integer.
+//! Which tokens each pass sees: windows of a file of ids, chosen by one integer.
 
 use crate::error::{Result, TrainError};
 use crate::settings::Sampling;

@@ -35,6 +35,7 @@ pub(crate) fn run(args: &Attention) -> anyhow::Result<()> {
         tokens: ids.iter().map(|&id| token_text(id, &loaded)).collect::<anyhow::Result<_>>()?,
         prompt_tokens: prompt.len(),
         causal: config.settings.causal,
+        ablated: args.ablate.clone(),
         token_ids: ids,
         layers,
         heads,

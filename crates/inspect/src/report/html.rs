@@ -120,7 +120,8 @@ fn summary(maps: &AttentionMaps<'_>, most: Option<usize>) -> String {
         format!(" A text this long leaves room for the {most} strongest weights of each token; the others are drawn as their mean.")
     });
     let tokens = counted(maps.len(), "token");
-    format!("{tokens}, {generated} of them generated. {layers} of {heads}; {mask}.{sparse}")
+    let without = maps.without();
+    format!("{tokens}, {generated} of them generated{without}. {layers} of {heads}; {mask}.{sparse}")
 }
 
 /// What the page does not hold, in one sentence.
@@ -270,6 +271,7 @@ mod tests {
             layers: vec![0],
             heads: vec![0],
             causal: true,
+            ablated: Vec::new(),
         };
         let values = vec![1.0, 0.0, 0.0, 0.9995, 0.0005, 0.0, 0.004, 0.0, 0.996];
         let page = text(&AttentionMaps::new(parts, values).unwrap());

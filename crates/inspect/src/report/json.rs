@@ -1,6 +1,6 @@
 //! Attention as strict JSON, written piece by piece.
 //!
-//! `{"tokens":[…],"token_ids":[…],"shape":[L,H,T,T],"layers":[…],"heads":[…],"attention":[…]}`, where
+//! `{"tokens":[…],"token_ids":[…],"shape":[L,H,T,T],"layers":[…],"heads":[…],"ablated":[…],"attention":[…]}`, where
 //! `attention[l][h][i][j]` is how much token i looks at token j in the l-th layer and h-th head shown. Weights
 //! read back as the same f32; later tokens of a causal model are exactly `0`.
 
@@ -26,6 +26,8 @@ pub fn write(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
     write_numbers(maps.layers(), out)?;
     out.write_all(b",\"heads\":")?;
     write_numbers(maps.heads(), out)?;
+    out.write_all(b",\"ablated\":")?;
+    write_ablated(maps, out)?;
     // one row a line, so that a text editor and a line-wise tool can live with the file
     out.write_all(b",\"attention\":")?;
     let mut before = "[";
@@ -40,6 +42,11 @@ pub fn write(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
     })?;
     out.write_all(b"]}\n")?;
     Ok(())
+}
+
+/// Writes `["1.0=zero",…]`.
+pub(super) fn write_ablated(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> io::Result<()> {
+    json_list(maps.ablated(), out, |ablation, out| json_string(&ablation.to_string(), out))
 }
 
 /// Writes `[0,1,…]`.
@@ -66,7 +73,7 @@ mod tests {
     fn a_small_map_is_written_as_agreed() {
         let (text, _) = parsed(&uniform(&["a\n", " b"], 1, 1));
         let expected = concat!(
-            r#"{"tokens":["a\n"," b"],"token_ids":[10,11],"shape":[1,1,2,2],"layers":[0],"heads":[0],"attention":[[["#,
+            r#"{"tokens":["a\n"," b"],"token_ids":[10,11],"shape":[1,1,2,2],"layers":[0],"heads":[0],"ablated":[],"attention":[[["#,
             "\n[1,0],\n[0.5,0.5]]]]}\n"
         );
         assert_eq!(text, expected);

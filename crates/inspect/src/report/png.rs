@@ -41,7 +41,7 @@ pub fn write(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
         return Err(InspectError::Picture { width: layout.width, height: layout.height });
     }
     let mut encoder = indexed(out, layout.width, layout.height);
-    let title = format!("Attention of {} tokens, layers down, heads across", maps.len());
+    let title = format!("Attention of {} tokens{}, layers down, heads across", maps.len(), maps.without());
     encoder.add_text_chunk("Title".into(), title)?;
     encoder.add_text_chunk(
         "Description".into(),

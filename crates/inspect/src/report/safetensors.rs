@@ -1,7 +1,7 @@
 //! Attention as safetensors: `attention` f32 `[L, H, T, T]` and `token_ids` i64 `[T]`.
 //!
-//! The ids are i64 because that is what embedding layers elsewhere take. The metadata holds `layers`, `heads`
-//! and `tokens` as JSON text. Header and data are written by hand: the crate's own writer wants every tensor
+//! The ids are i64 because that is what embedding layers elsewhere take. The metadata holds `layers`, `heads`,
+//! `ablated` and `tokens` as JSON text. Header and data are written by hand: the crate's own writer wants every tensor
 //! as bytes first, a second copy of something large.
 //!
 //! # Source
@@ -12,7 +12,7 @@ use std::io::Write;
 use serde_json::json;
 
 use super::escape::{json_list, json_string};
-use super::json::write_numbers;
+use super::json::{write_ablated, write_numbers};
 use super::npy::write_floats;
 use crate::error::{InspectError, Result};
 use crate::maps::AttentionMaps;
@@ -28,6 +28,7 @@ pub fn write(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
     let end = ids_end as u64 + maps.shape().weights() * size_of::<f32>() as u64;
     let header = json!({
         "__metadata__": {
+            "ablated": text(|out| write_ablated(maps, out))?,
             "heads": text(|out| write_numbers(maps.heads(), out))?,
             "layers": text(|out| write_numbers(maps.layers(), out))?,
             "tokens": text(|out| json_list(maps.tokens(), out, |token, out| json_string(token, out)))?,

@@ -46,7 +46,8 @@ pub fn write(maps: &AttentionMaps<'_>, out: &mut dyn Write) -> Result<()> {
         drawing.font
     )?;
     let generated = maps.len() - maps.prompt_tokens();
-    writeln!(out, "<title>Attention of {} tokens, {generated} of them generated</title>", maps.len())?;
+    let (tokens, without) = (maps.len(), maps.without());
+    writeln!(out, "<title>Attention of {tokens} tokens, {generated} of them generated{without}</title>")?;
     writeln!(
         out,
         "<desc>Layers down, heads across. Rows are queries, columns are keys. Darker is more.</desc>"

@@ -47,7 +47,11 @@ impl Default for Style {
 pub fn write(maps: &AttentionMaps<'_>, style: &Style, out: &mut dyn Write) -> Result<()> {
     let page = Page::new(maps, style);
     let generated = maps.len() - maps.prompt_tokens();
-    writeln!(out, "attention of {} tokens, {generated} of them generated; rows look at columns", maps.len())?;
+    let (tokens, without) = (maps.len(), maps.without());
+    writeln!(
+        out,
+        "attention of {tokens} tokens, {generated} of them generated{without}; rows look at columns"
+    )?;
     if page.cell.is_some() {
         writeln!(out, "{}", legend())?;
     } else {

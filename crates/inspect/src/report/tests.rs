@@ -79,6 +79,7 @@ fn attention_both_ways_works_in_every_format() {
         layers: vec![3],
         heads: vec![5],
         causal: false,
+        ablated: Vec::new(),
     };
     let maps = AttentionMaps::new(parts, vec![0.25, 0.75, 0.5, 0.5]).unwrap();
     for format in Format::ALL {
@@ -86,6 +87,30 @@ fn attention_both_ways_works_in_every_format() {
     }
     assert!(text(Format::Svg, &maps).contains("<title>0 a looks at 1 b: 0.750</title>"));
     assert!(text(Format::Csv, &maps).contains("3,5,0,1,\"a\",\"b\",0.75"));
+}
+
+#[test]
+fn every_report_with_room_for_words_says_which_heads_were_taken_away() {
+    let parts = MapParts {
+        tokens: vec!["a".into()],
+        token_ids: vec![0],
+        prompt_tokens: 1,
+        layers: vec![0],
+        heads: vec![0],
+        causal: true,
+        ablated: vec!["1.0".parse().unwrap(), "0.3=mean".parse().unwrap()],
+    };
+    let maps = AttentionMaps::new(parts, vec![1.0]).unwrap();
+    for format in [Format::Term, Format::Png, Format::Svg, Format::Html] {
+        let shown = String::from_utf8_lossy(&written(format, &maps)).into_owned();
+        assert!(shown.contains(", without heads 1.0=zero, 0.3=mean"), "{format}");
+        let whole = String::from_utf8_lossy(&written(format, &uniform(&["a"], 1, 1))).into_owned();
+        assert!(!whole.contains("without heads"), "{format}");
+    }
+    assert!(text(Format::Json, &maps).contains(r#""ablated":["1.0=zero","0.3=mean"]"#));
+    let bytes = written(Format::Safetensors, &maps);
+    let (_, header) = ::safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    assert_eq!(header.metadata().clone().unwrap()["ablated"], r#"["1.0=zero","0.3=mean"]"#);
 }
 
 #[test]
@@ -119,6 +144,7 @@ fn trained_like(layers: usize, heads: usize, tokens: usize) -> AttentionMaps<'st
         layers: (0..layers).collect(),
         heads: (0..heads).collect(),
         causal: true,
+        ablated: Vec::new(),
     };
     AttentionMaps::new(parts, values).unwrap()
 }
