@@ -37,7 +37,7 @@ fn all_formats_for_programs_hold_the_same_weights() {
     let lab = lab();
     let json: Value = serde_json::from_slice(&report(&lab, "json")).unwrap();
     let names: Vec<&String> = json.as_object().unwrap().keys().collect();
-    let mut expected = ["tokens", "token_ids", "shape", "layers", "heads", "attention"];
+    let mut expected = ["tokens", "token_ids", "shape", "layers", "heads", "ablated", "attention"];
     expected.sort_unstable();
     assert_eq!(names, expected);
     let length = PROMPT.chars().count();

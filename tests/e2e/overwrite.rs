@@ -7,8 +7,9 @@ use std::fs;
 fn a_used_folder_is_refused_with_the_flags_that_would_allow_it() {
     let lab = Lab::trained(&[]);
     let before = lab.snapshot("run");
-    lab.train("run", &[]).fails(1).says(&["run", "--resume", "--overwrite"]);
-    lab.train(".", &[]).at(lab.path("run")).fails(1);
+    lab.train("run", &[]).fails(1).says(&["error: run", "--resume", "--overwrite"]);
+    let inside = lab.softdict(&["train", "../text.txt", "--out", "."]).set(&TINY).at(lab.path("run"));
+    inside.fails(1).says(&["--resume", "--overwrite"]);
     assert_eq!(lab.snapshot("run"), before);
     // a folder that only holds other things is not used
     fs::create_dir(lab.path("mine")).unwrap();

@@ -13,7 +13,8 @@ fn ten_steps_and_ten_more_are_twenty() {
     let sets = |steps| [&same[..], &[steps]].concat();
     lab.train("straight", &sets("train.steps=20")).ok();
     lab.train("parts", &sets("train.steps=10")).ok();
-    lab.resume("parts", &["train.steps=20"]).ok().says(&["step 11/20"]);
+    let same_course = lab.resume("parts", &["train.steps=20"]).ok().says(&["step 11/20"]);
+    assert!(!same_course.stderr.contains("another course"), "{}", same_course.stderr);
     for file in ["model.safetensors", "trainer.safetensors"] {
         let file = format!("step-000020/{file}");
         assert_eq!(lab.read(&format!("straight/{file}")), lab.read(&format!("parts/{file}")), "{file}");
@@ -34,7 +35,8 @@ fn a_finished_run_has_nothing_to_do_and_its_files_stay() {
     lab.resume("run", &[]).ok().says(&["already at step 20"]);
     assert_eq!(lab.snapshot("run"), before);
     // the text may be given again, when it is the same
-    lab.resume("run", &["train.steps=40"]).arg("text.txt").ok();
+    let further = lab.resume("run", &["train.steps=40"]).arg("text.txt").ok();
+    further.says(&["train.steps = 40 instead of 20", "another course"]);
     let steps: Vec<f64> = lab.series("run", "step");
     assert_eq!(steps, (1..=40).map(f64::from).collect::<Vec<_>>());
 }
@@ -190,12 +192,41 @@ fn a_run_that_was_told_to_outlive_its_terminal_does() {
 #[cfg(unix)]
 fn a_second_signal_ends_at_once_and_what_was_saved_stays() {
     let lab = Lab::new();
-    let (mut child, lines) = endless(&lab, "run", &["train.checkpoint_every=5"]);
-    send("INT", &child);
-    send("INT", &child);
-    drop(lines);
+    // a step of some seconds: the first signal waits for its end, the second does not
+    lab.train("run", &["train.steps=1", "train.accumulate=20000"]).ok();
+    let saved = lab.snapshot("run/step-000001");
+    let mut command = Command::new(BINARY);
+    command.args(["train", "--out", "run", "--resume", "--set", "train.steps=2"]).current_dir(lab.path(""));
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // from then on signals are listened to
+    while lab.events("run", "resume").is_empty() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    while child.try_wait().unwrap().is_none() {
+        send("INT", &child);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    lab.softdict(&["sample", "run", "--tokens", "3"]).ok();
+    // it did not come to the end of the step, where a first signal alone would have saved
+    assert!(lab.events("run", "end").is_empty());
+    assert!(!lab.has("run/step-000002"));
+    assert_eq!(lab.snapshot("run/step-000001"), saved);
+    lab.softdict(&["sample", "run", "--which", "last", "--tokens", "3"]).ok().says(&["step 1"]);
+}
+
+#[test]
+fn weights_are_on_the_disk_before_they_are_evaluated() {
+    let lab = Lab::trained(&["train.eval_every=1000"]);
+    // the validation split is only read at the end, and by then it holds an id that there is not
+    let mut ids = lab.read("run/data/val.bin");
+    let end = ids.len();
+    ids[end - 2..].fill(0xff);
+    lab.write("run/data/val.bin", ids);
+    let done = lab.resume("run", &["train.steps=30"]).fails(1);
+    done.says(&["val.bin", "id 65535"]);
+    assert_eq!(lab.events("run", "checkpoint").last().unwrap()["step"], 30);
+    lab.softdict(&["sample", "run", "--which", "last", "--tokens", "3"]).ok().says(&["step 30"]);
 }
 
 #[test]
@@ -217,15 +248,23 @@ fn a_kill_at_any_moment_leaves_a_run_that_samples_and_goes_on() {
     let lab = Lab::new();
     let every = ["train.checkpoint_every=1", "train.eval_every=1"];
     let (mut child, mut lines) = endless(&lab, "run", &every);
-    for kill in 0..6 {
-        // some lines more each time, so that the kill comes at another moment
-        lines.by_ref().map_while(Result::ok).take(kill * 7).for_each(drop);
+    for kill in 0..10 {
+        // some lines more each time, and some of a step's time: a kill comes at any moment of training and saving
+        lines.by_ref().map_while(Result::ok).take(kill * 7 % 30).for_each(drop);
+        std::thread::sleep(std::time::Duration::from_micros(1_370 * kill as u64));
         child.kill().unwrap();
         child.wait().unwrap();
         lab.softdict(&["sample", "run", "--which", "last", "--tokens", "3"]).ok();
         let saved = saved_step(&lab);
         let steps = format!("train.steps={}", saved + 2);
         lab.resume("run", &[&steps, "train.checkpoint_every=1"]).ok();
+        // weights, optimizer and place in the text belong together: the bytes are those of a run without a kill
+        let unbroken = [&every[..], &["train.schedule=constant", &steps]].concat();
+        lab.train("unbroken", &unbroken).args(&["--overwrite"]).ok();
+        for file in ["model.safetensors", "trainer.safetensors"] {
+            let read = |run: &str| lab.read(&format!("{run}/step-{:06}/{file}", saved + 2));
+            assert!(read("run") == read("unbroken"), "{file} after a kill at step {saved}");
+        }
         // every step is there once, whatever had been written after the checkpoint
         let expected: Vec<f64> = (1..=saved + 2).map(|step| step as f64).collect();
         assert_eq!(lab.series("run", "step"), expected);

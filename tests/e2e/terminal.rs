@@ -38,6 +38,7 @@ fn a_log_that_is_no_terminal_has_one_plain_line_an_interval() {
         assert!(rate > 0.0 && line.ends_with(" left"), "{line}");
     }
     // the sample at the end is the only data
+    assert!(!done.text().contains(['\u{1b}', '\r']), "{:?}", done.text());
     assert!(!done.text().contains("step ") && !done.text().contains("loss"), "{}", done.text());
 }
 

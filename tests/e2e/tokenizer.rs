@@ -1,6 +1,6 @@
 //! `tokenizer` and `corpus`: text to ids and back without loss, and texts that are the same every time.
 
-use crate::support::{Lab, story};
+use crate::support::{BINARY, Lab, story};
 use std::collections::BTreeSet;
 
 const ODD: &str = "héllo\r\nwo\0rld\n\n  12345 2024 007 it's \u{1f642}\u{200d}漢 <|endoftext|> x";
@@ -86,6 +86,11 @@ fn prompts_are_split_as_the_training_text_was() {
         let json = ["attention", "run", "--format", "json", "--prompt", "2024 it's\n\n  x"];
         let shown = lab.softdict(&json).ok().json()["token_ids"].to_string();
         assert_eq!(shown, serde_json::to_string(&ids_of("run")).unwrap());
+        // sample tells how many there are when they are more than it sees
+        let long = "12345 2024 007 it's\n\n  x".repeat(4);
+        let count = ids(&lab, "run", long.as_bytes()).len();
+        let sample = lab.softdict(&["sample", "run", "--tokens", "1", "--prompt", &long]).ok();
+        sample.says(&[&format!("the prompt has {count} tokens")]);
         assert_eq!(ids_of("run/last/tokenizer.json"), ids_of("run"));
         // a trained tokenizer is the one of a run on the same text
         lab.softdict(&["tokenizer", "train", "text.txt", "--kind", kind, "--out", "t.json"]).ok();
@@ -169,8 +174,15 @@ fn one_giant_line_is_learned_and_named() {
         b"ACGT"[(state >> 30) as usize]
     });
     let lab = Lab::with(letters.collect::<Vec<u8>>());
-    let train = ["tokenizer", "train", "text.txt", "--kind", "bpe", "--vocab-size", "300", "--out", "t.json"];
-    lab.softdict(&train).ok().says(&["text.txt", "300000 bytes"]);
+    // half a gigabyte of addresses, most of which the threads' stacks take
+    let train = "tokenizer train text.txt --kind bpe --vocab-size 300 --out t.json";
+    let mut shell = assert_cmd::Command::new("sh");
+    let limited = format!("ulimit -v 524288; exec \"$0\" {train}");
+    let output = shell.args(["-c", &limited, BINARY]).current_dir(lab.path("")).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("text.txt") && stderr.contains("300000 bytes"), "{stderr}");
+    assert!(stderr.contains("learning merges"), "how far it is: {stderr}");
     assert_eq!(lab.softdict(&["tokenizer", "show", "t.json"]).ok().text().lines().count(), 300);
 }
 

@@ -1,6 +1,7 @@
 //! Where to compute: device, threads, memory.
 
 use crate::args::Machine;
+use crate::output::notice;
 use crate::usage;
 use anyhow::Context;
 use candle_core::Device;
@@ -33,7 +34,13 @@ fn device(name: &str) -> anyhow::Result<Device> {
     let number = match name {
         "cpu" => return Ok(Device::Cpu),
         "auto" if !candle_core::utils::cuda_is_available() => return Ok(Device::Cpu),
-        "auto" | "cuda" => 0,
+        "auto" => {
+            return Ok(Device::new_cuda(0).unwrap_or_else(|error| {
+                notice(format!("no GPU answers ({error}): everything is computed on the CPU"));
+                Device::Cpu
+            }));
+        }
+        "cuda" => 0,
         other => other
             .strip_prefix("cuda:")
             .and_then(|number| number.parse().ok())

@@ -8,6 +8,7 @@ use softdict_checkpoint::Family;
 use softdict_model::cost::Cost;
 use softdict_model::{ModelConfig, ParameterTable};
 use softdict_tokenizer::Dataset;
+use softdict_trainer::is_evaluated;
 use std::fmt::Write;
 
 /// What the summary needs to know.
@@ -70,7 +71,8 @@ impl Plan<'_> {
         let left = train.steps.saturating_sub(self.done);
         let epochs = (train.steps * step_tokens) as f64 / record.train.tokens.max(1) as f64;
         let flops = train.accumulate as f64 * cost.training_flops(train.batch, config.context()) as f64;
-        let evaluations = if record.val.tokens > 1 { left.div_ceil(train.eval_every) as f64 } else { 0.0 };
+        let evaluates = is_evaluated(&self.dataset.val, config.context());
+        let evaluations = if evaluates { left.div_ceil(train.eval_every) as f64 } else { 0.0 };
         let evaluated = train.eval_tokens.unwrap_or(record.val.tokens).min(record.val.tokens) as f64;
         // an evaluation is the forward third of an update
         let seconds = seconds_per_step * (left as f64 + evaluations * evaluated / step_tokens as f64 / 3.0);
@@ -108,10 +110,15 @@ impl Plan<'_> {
                 grouped(record.val.tokens as u64)
             ),
         );
-        if record.val.tokens < 2 {
+        if !evaluates {
             line(
                 "validation",
-                "off: data.val_fraction leaves nothing to evaluate, so no best checkpoint is chosen".into(),
+                format!(
+                    "off: data.val_fraction = {} leaves {} tokens, and a window has {}; so no best checkpoint is chosen",
+                    self.settings.data.val_fraction,
+                    grouped(record.val.tokens as u64),
+                    grouped(config.context() as u64 + 1)
+                ),
             );
         }
         line(

@@ -27,6 +27,12 @@ impl Evaluation {
     }
 }
 
+/// Whether a run evaluates a validation split: only where it fills a window. The loss over fewer tokens, all of them with
+/// little context, says too little to choose a checkpoint by.
+pub fn is_evaluated(split: &TokenFile, context: usize) -> bool {
+    split.len() > context
+}
+
 /// Evaluates the first `most` tokens (all when absent) in windows of the context that do not overlap.
 ///
 /// `loss` returns the sum of a batch's losses in nats. The last window may be shorter. With `masking`, some

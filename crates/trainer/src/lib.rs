@@ -27,7 +27,7 @@ mod trainer;
 
 pub use data::Cursor;
 pub use error::{Result, TrainError};
-pub use evaluate::{Evaluation, evaluate};
+pub use evaluate::{Evaluation, evaluate, is_evaluated};
 pub use events::{Best, EndReason, Event, MetricsFile, Observer};
 pub use job::{Job, Outcome, Probe};
 pub use masking::Masking;

@@ -2,7 +2,7 @@
 
 use crate::data::Cursor;
 use crate::error::{Result, TrainError};
-use crate::evaluate::{Evaluation, evaluate};
+use crate::evaluate::{Evaluation, evaluate, is_evaluated};
 use crate::events::{EndReason, Event, MetricsFile, Observer};
 use crate::job::{Job, Outcome};
 use crate::optimizer::Optimizer;
@@ -320,8 +320,12 @@ impl<'a> Trainer<'a> {
         let val = &self.job.dataset.val;
         let (engine, parameters, most) = (&mut self.engine, &self.parameters, settings.eval_tokens);
         let mut loss = |batch: Batch<'_>| engine.loss(parameters, batch);
-        let found =
-            evaluate(&mut loss, self.job.config.context(), val, most, settings.batch, self.job.masking())?;
+        let context = self.job.config.context();
+        let found = if is_evaluated(val, context) {
+            evaluate(&mut loss, context, val, most, settings.batch, self.job.masking())?
+        } else {
+            None
+        };
         let Some(found) = found else {
             self.state.evaluated = Some(self.state.step);
             return Ok(());

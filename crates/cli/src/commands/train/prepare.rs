@@ -14,7 +14,7 @@ use softdict_checkpoint::Which;
 use softdict_corpus::Tale;
 use softdict_model::{ModelConfig, Parameters};
 use softdict_tokenizer::{Dataset, Kind, TextFile, Tokenizer, encode_to_file};
-use softdict_trainer::{Objective, TrainError};
+use softdict_trainer::{Objective, Schedule, TrainError};
 use std::path::{Path, PathBuf};
 
 /// Lines of the embedded tales that a run without a text is trained on, and their seed.
@@ -191,11 +191,17 @@ fn learn_tokenizer(settings: &Settings, text: &TextFile) -> anyhow::Result<Token
 /// A text that cannot hold one window is refused before anything is written.
 fn check_length(settings: &Settings, config: &ModelConfig, text: &TextFile) -> anyhow::Result<()> {
     // at least one byte stands behind every token
-    let most = (text.byte_len() as f64 * (1.0 - settings.data.val_fraction)).ceil() as usize;
+    let (all, kept) = (text.byte_len(), settings.data.val_fraction);
+    let most = (all as f64 * (1.0 - kept)).ceil() as usize;
     let needed = config.context() + 1;
     if most < needed {
+        let split = if kept > 0.0 {
+            format!(", of which data.val_fraction = {kept} leaves {most} to train on")
+        } else {
+            String::new()
+        };
         anyhow::bail!(
-            "{}: at most {most} tokens to train on, {needed} are needed (model.context = {}, plus one to predict); give a longer text or a smaller --set model.context",
+            "{}: at most {all} tokens{split}; {needed} are needed (model.context = {}, plus one to predict); give a longer text or a smaller --set model.context",
             text.name(),
             config.context()
         );
@@ -224,6 +230,15 @@ pub(super) fn resumed(
     }
     if let Some([key, now, then]) = settings.first_change(&then)? {
         return Err(TrainError::Changed { key, now, then }.into());
+    }
+    let (now, before) = (&settings.train, &then.train);
+    let follows_steps = now.schedule == Schedule::Wsd || now.decay_steps.is_none();
+    if now.steps != before.steps && now.schedule != Schedule::Constant && follows_steps {
+        output::notice(format!(
+            "train.steps = {} instead of {}: the learning rate falls until there, so what follows is another course than the one \
+             begun",
+            now.steps, before.steps
+        ));
     }
     // the run has its tokenizer: the file that it came from may be gone
     Settings { tokenizer: TokenizerSettings::default(), ..settings.clone() }.check()?;
