@@ -80,6 +80,55 @@ fn folders_of_transformers_survive_import_and_export() {
     }
 }
 
+/// What `config.json` of transformers says that decides what is computed must be said alike, whoever reads it.
+#[test]
+fn configurations_of_transformers_come_back_in_its_own_words() {
+    // training, sampling, caches and tokens that have a meaning: nothing that a forward pass depends on
+    const OTHER: [&str; 24] = [
+        "attention_dropout",
+        "attn_pdrop",
+        "bos_token_id",
+        "classifier_dropout",
+        "embd_pdrop",
+        "eos_token_id",
+        "hidden_dropout",
+        "initializer_range",
+        "is_decoder",
+        "pad_token_id",
+        "pretraining_tp",
+        "reorder_and_upcast_attn",
+        "resid_pdrop",
+        "summary_activation",
+        "summary_first_dropout",
+        "summary_proj_to_labels",
+        "summary_type",
+        "summary_use_proj",
+        "transformers_version",
+        "use_cache",
+        "add_cross_attention",
+        "scale_attn_by_inverse_layer_idx",
+        "scale_attn_weights",
+        "n_inner",
+    ];
+    for name in
+        ["gpt_neox_untied", "gpt_neox_tied", "gpt_neox_parallel", "gpt_neox_tanh", "llama_gqa_untied", "gpt2"]
+    {
+        let (golden, run) = (golden_folder().join(name), tempfile::tempdir().unwrap());
+        let imported = load(&golden).unwrap();
+        let folder = run.path().join("exported");
+        save(&folder, &contents(&imported.config, &imported.parameters)).unwrap();
+        let read = |folder: &Path| -> serde_json::Map<String, serde_json::Value> {
+            serde_json::from_slice(&fs::read(folder.join("config.json")).unwrap()).unwrap()
+        };
+        let (theirs, ours) = (read(&golden), read(&folder));
+        for (key, value) in theirs.iter().filter(|(key, _)| !OTHER.contains(&key.as_str())) {
+            // two names of one function
+            let value = if value == "gelu_pytorch_tanh" { &"gelu_new".into() } else { value };
+            assert_eq!(ours.get(key), Some(value), "{name}: {key}");
+        }
+    }
+}
+
 #[test]
 fn progress_and_the_trainer_state_come_back_exactly() {
     let (config, run) = (config(|_| ()), tempfile::tempdir().unwrap());

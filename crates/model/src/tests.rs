@@ -87,6 +87,43 @@ fn decoding_with_the_cache_equals_the_full_pass() {
 }
 
 #[test]
+fn patterns_through_the_cache_are_those_of_a_whole_pass() {
+    /// The rows of every layer's pattern, `[L][T·H]` of `S` keys.
+    struct Rows(Vec<Vec<Vec<f32>>>);
+    impl Tap for Rows {
+        fn wants(&self, site: Site, _: usize) -> bool {
+            site == Site::Pattern
+        }
+        fn at(&mut self, _: Site, layer: usize, pattern: Tensor) -> candle_core::Result<Tensor> {
+            self.0.resize(self.0.len().max(layer + 1), Vec::new());
+            // query by query, head by head
+            for head in pattern.get(0)?.transpose(0, 1)?.to_vec3::<f32>()? {
+                self.0[layer].extend(head);
+            }
+            Ok(pattern)
+        }
+    }
+    for heads in [None, Some(1)] {
+        let config = config(|s| s.kv_heads = heads);
+        let model = model(&config);
+        let (mut whole, mut parts) = (Rows(Vec::new()), Rows(Vec::new()));
+        model.forward(&IDS, 9, &mut whole).unwrap();
+        let mut cache = KvCache::new(&config, 1, &Device::Cpu).unwrap();
+        for id in IDS {
+            model.decode(&[id], 1, &mut cache, &mut parts).unwrap();
+        }
+        for (whole, parts) in whole.0.iter().zip(&parts.0) {
+            assert_eq!((whole.len(), parts.len()), (9 * config.heads, 9 * config.heads));
+            for (whole, part) in whole.iter().zip(parts) {
+                // a step sees the tokens so far, a pass has zeros for the later ones
+                assert_near(part, &whole[..part.len()], 1e-5);
+                assert!(whole[part.len()..].iter().all(|&weight| weight == 0.0));
+            }
+        }
+    }
+}
+
+#[test]
 fn sequences_of_a_batch_do_not_see_each_other() {
     let model = model(&config(|_| ()));
     let both: Vec<u32> = IDS.iter().chain(&[7, 7, 0, 1, 2, 2, 2, 8, 1]).copied().collect();

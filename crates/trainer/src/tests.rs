@@ -173,9 +173,10 @@ fn eight_windows_at_once_equal_two_passes_of_four() {
     let (one, two) = (step(8, 1), step(4, 2));
     assert!((one.0 - two.0).abs() < 1e-5 * one.0 && (one.1 - two.1).abs() < 1e-5 * one.1);
     assert_eq!((one.2, two.2), (64, 64));
+    // four AdamW steps, whose first divides small gradients by themselves
+    let largest = one.3.values().iter().fold(0.0f32, |most, value| value.abs().max(most));
     for (a, b) in one.3.values().iter().zip(two.3.values()) {
-        // four AdamW steps, whose first divides small gradients by themselves
-        assert!((a - b).abs() < 2e-4, "{a} {b}");
+        assert!((a - b).abs() < 1e-5 * largest, "{a} {b}, of {largest} at most");
     }
 }
 
