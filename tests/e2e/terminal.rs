@@ -3,7 +3,7 @@
 use crate::support::{BINARY, Call, Lab, story};
 use std::process::{Command, Stdio};
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 19] = [
     "train",
     "sample",
     "eval",
@@ -14,6 +14,8 @@ const COMMANDS: [&str; 17] = [
     "patch",
     "diff",
     "history",
+    "export",
+    "import",
     "tales",
     "explain",
     "cost",

@@ -236,6 +236,18 @@ pub enum Error {
         /// The tensor.
         tensor: String,
     },
+    /// A weight does not fit the type that it is to be stored in.
+    #[error("{}: {value} in the tensor {tensor} is beyond the range of {dtype}; store it as bfloat16 or float32", path.display())]
+    Range {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The weight.
+        value: f32,
+        /// The type.
+        dtype: &'static str,
+    },
     /// A tied head is stored and is not the embedding.
     #[error(
         "{}: tie_word_embeddings makes {tensor} the embedding {embedding}, but their values differ",

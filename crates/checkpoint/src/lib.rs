@@ -28,5 +28,6 @@ pub use hf::Family;
 pub use load::{Checkpoint, load};
 pub use manifest::{FileRecord, Manifest, Progress};
 pub use run::{Which, list_steps, point, prune, resolve, step_folder};
-pub use save::{Contents, annotate, save};
+pub use save::{Contents, annotate, save, save_as};
+pub use tensors::WeightType;
 pub use trainer::{TrainerState, TrainerTensors, load_trainer};

@@ -225,21 +225,57 @@ pub(crate) fn all_tensors(files: &[TensorFile]) -> Result<BTreeMap<String, Found
     Ok(all)
 }
 
+/// How weights are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightType {
+    /// As they are trained.
+    F32,
+    /// IEEE 754 half precision: eleven bits, up to 65,504.
+    F16,
+    /// bfloat16: eight bits, the range of f32.
+    Bf16,
+}
+
+impl WeightType {
+    /// What `config.json` calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::F16 => "float16",
+            Self::Bf16 => "bfloat16",
+        }
+    }
+
+    /// The value that is read back where this one is stored.
+    pub(crate) fn rounded(self, value: f32) -> f32 {
+        match self {
+            Self::F32 => value,
+            Self::F16 => half::f16::from_f32(value).to_f32(),
+            Self::Bf16 => half::bf16::from_f32(value).to_f32(),
+        }
+    }
+}
+
 /// Values that are made into bytes only when they are written.
 pub(crate) struct Floats<F> {
     shape: Vec<usize>,
+    dtype: WeightType,
     values: F,
 }
 
 impl<'a, F: Fn() -> Cow<'a, [f32]>> Floats<F> {
-    pub(crate) fn new(shape: Vec<usize>, values: F) -> Self {
-        Self { shape, values }
+    pub(crate) fn new(shape: Vec<usize>, dtype: WeightType, values: F) -> Self {
+        Self { shape, dtype, values }
     }
 }
 
 impl<'a, F: Fn() -> Cow<'a, [f32]>> View for Floats<F> {
     fn dtype(&self) -> Dtype {
-        Dtype::F32
+        match self.dtype {
+            WeightType::F32 => Dtype::F32,
+            WeightType::F16 => Dtype::F16,
+            WeightType::Bf16 => Dtype::BF16,
+        }
     }
 
     fn shape(&self) -> &[usize] {
@@ -247,11 +283,19 @@ impl<'a, F: Fn() -> Cow<'a, [f32]>> View for Floats<F> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        (self.values)().iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>().into()
+        let values = (self.values)();
+        let values = values.iter();
+        let bytes: Vec<u8> = match self.dtype {
+            WeightType::F32 => values.flat_map(|value| value.to_le_bytes()).collect(),
+            WeightType::F16 => values.flat_map(|&value| half::f16::from_f32(value).to_le_bytes()).collect(),
+            WeightType::Bf16 => values.flat_map(|&value| half::bf16::from_f32(value).to_le_bytes()).collect(),
+        };
+        bytes.into()
     }
 
     fn data_len(&self) -> usize {
-        size_of::<f32>() * self.shape.iter().product::<usize>()
+        let width = if self.dtype == WeightType::F32 { 4 } else { 2 };
+        width * self.shape.iter().product::<usize>()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::manifest::{MANIFEST, Manifest, TRAINER};
 use crate::run::require_folder;
-use crate::tensors::{Floats, TensorFile, serialize};
+use crate::tensors::{Floats, TensorFile, WeightType, serialize};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub type TrainerTensors = Vec<(String, Vec<f32>)>;
 pub(crate) fn trainer_file(path: &Path, trainer: &TrainerState<'_>) -> Result<Vec<u8>> {
     let tensors = trainer.tensors.iter().map(|(name, values)| {
         let values: &[f32] = values;
-        (name.clone(), Floats::new(vec![values.len()], move || Cow::Borrowed(values)))
+        (name.clone(), Floats::new(vec![values.len()], WeightType::F32, move || Cow::Borrowed(values)))
     });
     serialize(path, tensors.collect(), (STATE, trainer.state.to_string()))
 }

@@ -166,7 +166,7 @@ fn standing(progress: Progress) -> String {
 
 /// Loads what `path` means. A training that goes on meanwhile moves its pointers and removes what they no longer lead to:
 /// then it is looked up again.
-fn load(path: &Path, which: Which) -> anyhow::Result<(PathBuf, Option<Which>, Checkpoint)> {
+pub(crate) fn load(path: &Path, which: Which) -> anyhow::Result<(PathBuf, Option<Which>, Checkpoint)> {
     let (mut folder, mut chosen) = resolve(path, which)?;
     loop {
         let loaded = softdict_checkpoint::load(&folder);

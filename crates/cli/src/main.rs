@@ -58,6 +58,8 @@ fn main() -> ExitCode {
         Command::Lookup(args) => commands::lookup::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Diff(args) => commands::diff::run(&args).map(|()| ExitCode::SUCCESS),
         Command::History(args) => commands::history::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Export(args) => commands::export::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Import(args) => commands::import::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Lens(args) => commands::lens::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Patch(args) => commands::patch::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Explain(args) => commands::explain::run(&args).map(|()| ExitCode::SUCCESS),

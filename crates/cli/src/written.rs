@@ -20,8 +20,7 @@ pub(crate) fn check_place(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a file so that it is there whole or not at all, however large it is, with the permissions of the one that it
-/// replaces; through a link, as it goes.
+/// Writes a file so that it is there whole or not at all, however large it is; through a link, as it goes.
 pub(crate) fn write_file(
     path: &Path,
     write: &mut dyn FnMut(&mut dyn Write) -> anyhow::Result<()>,
@@ -32,22 +31,31 @@ pub(crate) fn write_file(
         write(&mut out)?;
         return Ok(out.flush()?);
     }
+    replace(path, &mut |temporary| {
+        let mut out = BufWriter::new(File::create(temporary)?);
+        write(&mut out)?;
+        Ok(out.flush()?)
+    })
+}
+
+/// Lets `make` write a file under a temporary name and puts it in its place: whole, on the disk, and with the permissions
+/// of the one that it replaces.
+pub(crate) fn replace(path: &Path, make: &mut dyn FnMut(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let name = path.file_name().context("it has no file name")?.to_string_lossy();
     let temporary = path.with_file_name(format!(".softdict-new-{}-{name}", std::process::id()));
-    let written = File::create(&temporary).map_err(anyhow::Error::from).and_then(|file| {
+    let made = make(&temporary).and_then(|()| {
+        let file = File::open(&temporary)?;
         if let Ok(old) = std::fs::metadata(path) {
             file.set_permissions(old.permissions())?;
         }
-        let mut out = BufWriter::new(file);
-        write(&mut out)?;
-        out.into_inner()?.sync_all()?;
+        file.sync_all()?;
         Ok(std::fs::rename(&temporary, path)?)
     });
-    if written.is_err() {
+    if made.is_err() {
         // the first error is the one to report
         let _ = std::fs::remove_file(&temporary);
     }
-    written
+    made
 }
 
 #[cfg(test)]

@@ -119,10 +119,10 @@ fn decimal(value: f32) -> f64 {
 }
 
 /// The content of `config.json`.
-pub(crate) fn config_json(family: Family, config: &ModelConfig) -> Value {
+pub(crate) fn config_json(family: Family, config: &ModelConfig, dtype: &str) -> Value {
     let mut all = json!({
         "architectures": [family.class_name()],
-        "dtype": "float32", "torch_dtype": "float32",
+        "dtype": dtype, "torch_dtype": dtype,
         "model_type": family.model_type(),
         "vocab_size": config.vocab_size,
     });

@@ -89,7 +89,7 @@ fn a_configuration_is_read_back_as_it_was_written() {
     for _ in 0..60 {
         for family in Family::ALL {
             let config = random_config(family, &mut stream);
-            let bytes = serde_json::to_vec(&config_json(family, &config)).unwrap();
+            let bytes = serde_json::to_vec(&config_json(family, &config, "float32")).unwrap();
             let (found, read) = read_config(Path::new("config.json"), &bytes).unwrap();
             assert_eq!((found, read), (family, config));
         }

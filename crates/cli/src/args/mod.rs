@@ -37,6 +37,10 @@ pub(crate) enum Command {
     Diff(Diff),
     /// Draw a run's loss, learning rate and heads over its steps
     History(History),
+    /// Write a checkpoint for other programs
+    Export(Export),
+    /// Take a folder that transformers wrote over as a checkpoint
+    Import(Import),
     /// The ideas behind it, computed
     Explain(Explain),
     /// Train, apply and show tokenizers
@@ -268,6 +272,53 @@ pub(crate) struct Eval {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) source: Source,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// A run or checkpoint folder
+    pub(crate) checkpoint: PathBuf,
+    /// For which programs
+    #[arg(long, default_value = "hf")]
+    pub(crate) format: ExportFormat,
+    /// How weights are stored
+    #[arg(long, value_name = "DTYPE", default_value = "f32")]
+    pub(crate) dtype: Stored,
+    /// Where to write it: a new folder (hf) or a file (npz)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) out: PathBuf,
+    /// Which checkpoint of a run
+    #[arg(long, value_name = "last|best", default_value = "best")]
+    pub(crate) which: Which,
+}
+
+/// What a checkpoint is exported as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// A folder for transformers
+    Hf,
+    /// A file of numpy arrays
+    Npz,
+}
+
+/// How weights are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Stored {
+    /// As they are
+    F32,
+    /// Half precision
+    F16,
+    /// bfloat16
+    Bf16,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// A folder with config.json, model.safetensors and tokenizer.json
+    pub(crate) folder: PathBuf,
+    /// The new checkpoint
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
 }
 
 #[derive(Debug, Args)]
