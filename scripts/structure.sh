@@ -5,15 +5,16 @@ cd "$(dirname "$0")/.."
 
 allowed() {
     case "$1" in
-        random|tokenizer|testkit) echo "" ;;
+        files|random|testkit) echo "" ;;
+        tokenizer) echo "files" ;;
         corpus) echo "random" ;;
         kernels) echo "random" ;;
         model) echo "kernels random" ;;
-        checkpoint) echo "model" ;;
-        trainer) echo "checkpoint kernels model tokenizer" ;;
+        checkpoint) echo "files model" ;;
+        trainer) echo "checkpoint files kernels model tokenizer" ;;
         sampler) echo "model random" ;;
         inspect) echo "kernels model random" ;;
-        cli) echo "checkpoint corpus inspect kernels model random sampler tokenizer trainer" ;;
+        cli) echo "checkpoint corpus files inspect kernels model random sampler tokenizer trainer" ;;
         *) echo "unknown crate $1: add it to scripts/structure.sh and ARCHITECTURE.md" >&2; exit 1 ;;
     esac
 }

@@ -308,15 +308,27 @@ fn who_looks_while_training_writes_sees_a_whole_checkpoint() {
     let lab = Lab::new();
     let often = ["train.checkpoint_every=1", "train.keep_checkpoints=1", "train.eval_every=3"];
     let (mut child, lines) = endless(&lab, "run", &often);
-    let reader = std::thread::spawn(move || lines.map_while(Result::ok).count());
-    for round in 0..40 {
+    let told = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&told);
+    let reader = std::thread::spawn(move || {
+        for _ in lines.map_while(Result::ok) {
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    // some readings, and as many as it takes for some savings to come between
+    let mut round = 0;
+    while round < 40 || told.load(std::sync::atomic::Ordering::Relaxed) < 40 {
         let which = ["last", "best"][round % 2];
         lab.softdict(&["sample", "run", "--which", which, "--tokens", "2", "--prompt", "the"]).ok();
         lab.softdict(&["attention", "run", "--which", which, "--prompt", "the", "--format", "json"]).ok();
+        // the pointer itself, which moves between two files that are read
+        lab.softdict(&["sample", &format!("run/{which}"), "--tokens", "2", "--prompt", "the"]).ok();
+        round += 1;
+        assert!(child.try_wait().unwrap().is_none(), "the run ended by itself");
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(reader.join().unwrap() > 40);
+    reader.join().unwrap();
 }
 
 /// A run whose validation loss falls and then rises, because its end is written backwards.

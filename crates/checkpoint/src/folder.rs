@@ -4,13 +4,15 @@
 //! makes it visible. Whatever a killed process leaves behind begins with `.softdict-`; [`clean_up`] removes it.
 
 use crate::error::{Error, Result};
-use crate::file::{NEW, split, sync_folder, temporary, write_synced};
+use crate::file::{split, sync_folder};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use softdict_files::{NEW, Unfinished, temporary};
+
 /// Every file that a checkpoint of ours can hold; all else in such a folder belongs to its user.
-pub(crate) const OWN_FILES: [&str; 7] = [
+pub const OWN_FILES: [&str; 7] = [
     "config.json",
     "model.safetensors",
     "tokenizer.json",
@@ -31,6 +33,7 @@ fn exists(path: &Path) -> bool {
 /// A folder being built beside the place that it will take; dropped without [`Staging::publish`] it is gone.
 pub(crate) struct Staging {
     temporary: PathBuf,
+    unfinished: Unfinished,
     target: PathBuf,
     parent: PathBuf,
 }
@@ -41,31 +44,33 @@ impl Staging {
     /// # Errors
     /// When `target` holds something that is no checkpoint of ours, or its parent cannot be made.
     pub(crate) fn new(target: &Path) -> Result<Self> {
-        let target = if target.is_symlink() {
-            fs::canonicalize(target).map_err(Error::io(target, "follow the link"))?
-        } else {
-            target.to_path_buf()
-        };
-        let (parent, name) = split(&target)?;
-        if exists(&target) && !(target.join("softdict.json").is_file() || is_empty(&target)?) {
+        let target = target.to_path_buf();
+        let (parent, _) = split(&target)?;
+        // a link would lead the writing elsewhere
+        let ours = || Ok(target.join("softdict.json").is_file() || is_empty(&target)?);
+        if exists(&target) && (target.is_symlink() || !ours()?) {
             return Err(Error::Taken { path: target });
         }
         fs::create_dir_all(&parent).map_err(Error::io(&parent, "make the folder"))?;
-        let temporary = temporary(&parent, &name);
+        let temporary = temporary(&parent);
+        let unfinished = Unfinished::new(temporary.clone());
         fs::create_dir(&temporary).map_err(Error::io(&target, "make the folder"))?;
-        Ok(Self { temporary, target, parent })
+        Ok(Self { temporary, unfinished, target, parent })
     }
 
     /// Writes one file of the folder and brings it to the disk.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        write_synced(&self.temporary.join(name), bytes)
+        // the name that it will have is the one that means something
+        softdict_files::write_new(&self.temporary.join(name), bytes)
             .map_err(Error::io(&self.target.join(name), "write the file"))
     }
 
     /// Gives the folder its name, in place of an older one if there is one.
     pub(crate) fn publish(self) -> Result<()> {
-        let Self { temporary, target, parent } = &self;
+        let Self { temporary, unfinished, target, parent } = &self;
         sync_folder(temporary)?;
+        // from here on it may hold files of the user
+        unfinished.release();
         let failed = Error::io(target, "put the new checkpoint in its place");
         if !exists(target) {
             fs::rename(temporary, target).map_err(failed)?;
@@ -145,6 +150,10 @@ fn remove_unfinished(folder: &Path) -> io::Result<()> {
 ///
 /// Returns whether the folder is gone.
 pub(crate) fn remove_own(folder: &Path) -> io::Result<bool> {
+    if folder.is_symlink() {
+        // what it leads to is not ours
+        return fs::remove_file(folder).map(|()| true);
+    }
     let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     match remove_unfinished(folder) {
         Err(error) if !absent(&error) => return Err(error),
@@ -170,8 +179,8 @@ pub(crate) fn remove_own(folder: &Path) -> io::Result<bool> {
 /// # Errors
 /// When something of ours cannot be removed.
 pub fn remove_checkpoint(folder: &Path) -> Result<()> {
-    let (parent, name) = split(folder)?;
-    let temporary = temporary(&parent, &name);
+    let (parent, _) = split(folder)?;
+    let temporary = temporary(&parent);
     let remove = || {
         fs::rename(folder, &temporary)?;
         if remove_own(&temporary)? { Ok(()) } else { fs::rename(&temporary, folder) }
@@ -192,6 +201,10 @@ pub fn clean_up(run: &Path) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Error::io(run, "read the folder")(error)),
     };
+    let data = run.join("data");
+    if data.is_dir() && !data.is_symlink() {
+        remove_unfinished(&data).map_err(Error::io(&data, "remove what was left over"))?;
+    }
     for entry in entries {
         let entry = entry.map_err(Error::io(run, "read the folder"))?;
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
@@ -294,6 +307,28 @@ mod tests {
         assert_eq!(names(&target), ["cat.png"]);
     }
 
+    /// A stranger's run may hold links; what they lead to is read at most.
+    #[test]
+    #[cfg(unix)]
+    fn nothing_is_removed_or_written_through_a_link() {
+        use std::os::unix::fs::symlink;
+        let (run, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at = |name: &str| run.path().join(name);
+        for name in OWN_FILES {
+            fs::write(other.path().join(name), "mine").unwrap();
+        }
+        for link in [".softdict-old-step-000001", ".softdict-new-1-1", "step-000002", "step-000003", "data"] {
+            symlink(other.path(), at(link)).unwrap();
+        }
+        fs::create_dir(at("step-000001")).unwrap();
+        clean_up(run.path()).unwrap();
+        assert_eq!(names(run.path()), ["data", "step-000001", "step-000002", "step-000003"]);
+        remove_checkpoint(&at("step-000002")).unwrap();
+        assert!(matches!(Staging::new(&at("step-000003")), Err(Error::Taken { .. })));
+        assert_eq!(names(run.path()), ["data", "step-000001", "step-000003"]);
+        assert_eq!(names(other.path()).len(), OWN_FILES.len());
+    }
+
     #[test]
     fn cleaning_removes_leftovers_and_restores_what_was_being_replaced() {
         let run = tempfile::tempdir().unwrap();
@@ -307,8 +342,11 @@ mod tests {
             fs::write(at(folder).join(".softdict-new-1-2-softdict.json"), "").unwrap();
         }
         fs::write(at("notes.txt"), "").unwrap();
+        fs::create_dir(at("data")).unwrap();
+        fs::write(at("data/.softdict-new-1-3"), "").unwrap();
         clean_up(run.path()).unwrap();
-        assert_eq!(names(run.path()), ["notes.txt", "step-000001", "step-000003"]);
+        assert_eq!(names(run.path()), ["data", "notes.txt", "step-000001", "step-000003"]);
+        assert!(names(&at("data")).is_empty());
         assert_eq!(names(&at("step-000003")), ["config.json"]);
         clean_up(&at("never made")).unwrap();
     }

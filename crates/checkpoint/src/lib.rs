@@ -22,8 +22,7 @@ mod tensors;
 mod trainer;
 
 pub use error::{Error, Result};
-pub use file::write_atomic;
-pub use folder::{clean_up, remove_checkpoint};
+pub use folder::{OWN_FILES, clean_up, remove_checkpoint};
 pub use hf::Family;
 pub use load::{Checkpoint, load};
 pub use manifest::{FileRecord, Manifest, Progress};

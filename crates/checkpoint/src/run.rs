@@ -1,7 +1,7 @@
 //! The folder of a run: its checkpoints by step, and `last` and `best` that point to two of them.
 
 use crate::error::{Error, Result};
-use crate::file::{link_atomic, read_limited};
+use crate::file::read_limited;
 use crate::folder::remove_checkpoint;
 use std::collections::BTreeSet;
 use std::fs;
@@ -89,23 +89,30 @@ pub fn resolve(path: &Path, which: Which) -> Result<PathBuf> {
     }
 }
 
-/// Where a pointer of a run leads: a link, a file that holds the name, or the checkpoint itself.
+/// The name in `run` of what a link in it leads to, however it is written, if that is in `run` itself.
+fn inside(run: &Path, target: &Path) -> Option<String> {
+    let target = run.join(target);
+    let same = target.parent()?.canonicalize().ok()? == run.canonicalize().ok()?;
+    same.then(|| target.file_name().map(|name| name.to_string_lossy().into_owned())).flatten()
+}
+
+/// Where a pointer of a run leads, which is a checkpoint in the run: a link, a file that holds the name, or the checkpoint itself.
 fn pointed(run: &Path, name: &str) -> Result<Option<PathBuf>> {
     let link = run.join(name);
     let Ok(metadata) = fs::symlink_metadata(&link) else { return Ok(None) };
     let target = if metadata.is_symlink() {
-        fs::read_link(&link).map_err(Error::io(&link, "follow the link"))?
+        let target = fs::read_link(&link).map_err(Error::io(&link, "follow the link"))?;
+        inside(run, &target).unwrap_or_else(|| target.to_string_lossy().into_owned())
     } else if metadata.is_file() {
-        let text = String::from_utf8_lossy(&read_limited(&link, MOST_POINTER)?).trim().to_owned();
-        PathBuf::from(plain(run, &text)?)
+        String::from_utf8_lossy(&read_limited(&link, MOST_POINTER)?).trim().to_owned()
     } else {
-        PathBuf::from(name)
+        name.to_owned()
     };
-    let folder = run.join(&target);
+    let folder = run.join(plain(run, &target)?);
     if folder.join(CONFIG).exists() {
         return Ok(Some(folder));
     }
-    Err(Error::Dangling { link, target: target.display().to_string() })
+    Err(Error::Dangling { link, target })
 }
 
 /// Makes `name` (`last` or `best`) of a run point to its checkpoint `target`, in one step.
@@ -115,7 +122,8 @@ fn pointed(run: &Path, name: &str) -> Result<Option<PathBuf>> {
 /// # Errors
 /// When a name is no plain name, or the link cannot be made.
 pub fn point(run: &Path, name: &str, target: &str) -> Result<()> {
-    link_atomic(&run.join(plain(run, name)?), plain(run, target)?)
+    let link = run.join(plain(run, name)?);
+    softdict_files::link(&link, plain(run, target)?).map_err(Error::io(&link, "point to the checkpoint"))
 }
 
 /// Steps and folders of all checkpoints of a run, oldest first.

@@ -1,7 +1,7 @@
 //! Writing a checkpoint.
 
 use crate::error::{Error, Result};
-use crate::file::write_atomic;
+use crate::file::write;
 use crate::folder::Staging;
 use crate::hf::{self, Family};
 use crate::manifest::{FileRecord, MANIFEST, Manifest, Progress, TRAINER};
@@ -69,7 +69,7 @@ pub fn annotate(folder: &Path, progress: Progress) -> Result<()> {
     let path = folder.join(MANIFEST);
     let need = "only a checkpoint with a manifest can be annotated";
     let manifest = Manifest::read(folder)?.ok_or_else(|| Error::Missing { path: path.clone(), need })?;
-    write_atomic(&path, &pretty(&path, &Manifest { progress, ..manifest })?)
+    write(&path, &pretty(&path, &Manifest { progress, ..manifest })?)
 }
 
 /// Writes the checkpoint `folder`, in place of an older one if there is one; the same contents give the same bytes.

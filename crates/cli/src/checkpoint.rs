@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use candle_core::{Device, Tensor};
 use softdict_checkpoint::{Checkpoint, Error, Progress, Which};
 use softdict_corpus::Tale;
+use softdict_files::Unfinished;
 use softdict_kernels::Ops;
 use softdict_model::{CachedTransformer, Decoder, ModelConfig, Parameter, Parameters, Reader, Transformer};
 use softdict_sampler::SampleError;
@@ -183,6 +184,11 @@ pub(crate) fn load(path: &Path, which: Which) -> anyhow::Result<(PathBuf, Option
 
 /// The folder of the checkpoint, and as which of a run's; the last one where a run has no best.
 fn resolve(path: &Path, which: Which) -> anyhow::Result<(PathBuf, Option<Which>)> {
+    // a pointer of a run in training, named itself, may move between two files that are read through it
+    if let (true, Ok(target)) = (path.is_symlink(), path.read_link()) {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        return resolve(&parent.join(target), which);
+    }
     let (folder, which) = match softdict_checkpoint::resolve(path, which) {
         Err(Error::NoPointer { .. }) if which == Which::Best => {
             notice(format!("{}: nothing was evaluated yet, so the last checkpoint is taken", path.display()));
@@ -219,7 +225,7 @@ pub(crate) struct Corpus {
     /// Whether it is another text, all of which is in [`Dataset::train`].
     pub(crate) foreign: bool,
     /// Holds the ids of another text, and is removed with them.
-    _folder: Option<tempfile::TempDir>,
+    _folder: Option<(tempfile::TempDir, Unfinished)>,
 }
 
 impl Corpus {
@@ -240,11 +246,13 @@ impl Corpus {
     fn of_text(text: &TextFile, tokenizer: &Tokenizer) -> anyhow::Result<Self> {
         text.notes().iter().for_each(notice);
         let folder = tempfile::tempdir().context("no temporary folder for the token ids (TMPDIR)")?;
+        // goes when a signal ends the program, too
+        let unfinished = Unfinished::new(folder.path().to_path_buf());
         let mut bytes = Bytes::new("tokenizing");
         let dataset =
             encode_to_file(tokenizer, text, folder.path(), 0.0, &mut |done, total| bytes.set(done, total))
                 .with_context(|| text.name().to_owned())?;
-        Ok(Self { dataset, name: text.name().to_owned(), foreign: true, _folder: Some(folder) })
+        Ok(Self { dataset, name: text.name().to_owned(), foreign: true, _folder: Some((folder, unfinished)) })
     }
 }
 

@@ -14,6 +14,7 @@ mod output;
 mod progress;
 mod prompt;
 mod settings;
+mod signals;
 mod summary;
 mod windows;
 mod written;
@@ -49,6 +50,9 @@ fn main() -> ExitCode {
         }
         Err(help) => help.exit(),
     };
+    if let Err(error) = signals::listen() {
+        output::notice(format!("signals are not listened to: {error}"));
+    }
     let result = match command {
         Command::Train(args) => commands::train::run(&args),
         Command::Sample(args) => commands::sample::run(&args).map(|()| ExitCode::SUCCESS),

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use serde_json::Value;
-use softdict_trainer::Event;
+use softdict_trainer::{Event, MOST_METRICS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ pub(crate) fn path(run: &Path) -> PathBuf {
 /// When the file cannot be read.
 pub(crate) fn events(run: &Path) -> anyhow::Result<Vec<Event>> {
     let path = path(run);
-    let text = std::fs::read(&path)
+    let text = softdict_files::read(&path, MOST_METRICS)
         .with_context(|| format!("{}: no events of a run could be read", path.display()))?;
     // a run that was cut off may leave half a line at the end, and half a character in it
     Ok(String::from_utf8_lossy(&text).lines().filter_map(|line| serde_json::from_str(line).ok()).collect())

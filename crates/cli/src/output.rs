@@ -46,7 +46,15 @@ pub(crate) fn error(error: &anyhow::Error) {
             message = if message.is_empty() { cause } else { format!("{message}: {cause}") };
         }
     }
-    notice(format!("error: {message}"));
+    // candle adds a backtrace where RUST_BACKTRACE asks for one, and what comes from a file may hold lines of its own
+    let lines = message.lines().take_while(|line| !is_frame(line));
+    notice(format!("error: {}", lines.collect::<Vec<_>>().join("\n  ")));
+}
+
+/// Whether a line is the first of a backtrace, or the number of a frame.
+fn is_frame(line: &str) -> bool {
+    let (number, rest) = line.trim_start().split_once(": ").unwrap_or_default();
+    !rest.is_empty() && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Whether a failure is only that nobody reads any more (`softdict … | head`).
@@ -81,6 +89,16 @@ pub(crate) fn visible(text: &str) -> String {
         if kept { shown.push(character) } else { shown.extend(character.escape_unicode()) }
     }
     shown
+}
+
+/// A path as a shell takes it for one word.
+pub(crate) fn quoted(path: &std::path::Path) -> String {
+    let text = path.display().to_string();
+    let plain = |character: char| character.is_ascii_alphanumeric() || "_-./".contains(character);
+    if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// 1234567 as `1,234,567`.
@@ -134,6 +152,22 @@ mod tests {
             [0.2, 48.0, 200.0, 7500.0].map(duration),
             ["under a second", "48 s", "3 min 20 s", "2 h 5 min"]
         );
+    }
+
+    #[test]
+    fn a_path_is_one_word_of_a_shell() {
+        let quoted = |path: &str| quoted(std::path::Path::new(path));
+        assert_eq!(quoted("checkpoints/my-text_2.0"), "checkpoints/my-text_2.0");
+        assert_eq!(quoted("my run"), "'my run'");
+        assert_eq!(quoted("$(touch x)"), "'$(touch x)'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted("-x"), "'-x'");
+    }
+
+    #[test]
+    fn frames_of_a_backtrace_are_known() {
+        assert!(is_frame("   0: candle_core::error::Error::bt") && is_frame("12: main"));
+        assert!(!is_frame("run: no such folder") && !is_frame("0:") && !is_frame("a.txt: 3: x"));
     }
 
     #[test]

@@ -7,9 +7,37 @@ use serde::{Deserialize, Serialize};
 use softdict_model::{ModelConfig, ModelSettings};
 use softdict_sampler::SampleOptions;
 use softdict_tokenizer::Kind;
-use softdict_trainer::{Objective, TrainSettings};
+use softdict_trainer::{Objective, TrainSettings, first_difference};
 use std::path::Path;
 use toml::{Table, Value};
+
+/// Bytes of a settings file, at most.
+const MOST_BYTES: u64 = 1 << 20;
+/// Tokens that a sample of a run may have without being asked for.
+const MOST_TOKENS: usize = 1_000_000;
+
+/// The name and content of a run's settings file.
+///
+/// # Errors
+/// When it cannot be read, or is no text.
+pub(crate) fn of_file(path: &Path) -> anyhow::Result<(String, String)> {
+    as_text(path, softdict_files::read(path, MOST_BYTES))
+}
+
+/// The same of a file that the command line names, which may be a pipe.
+///
+/// # Errors
+/// As [`of_file`].
+pub(crate) fn of_named(path: &Path) -> anyhow::Result<(String, String)> {
+    as_text(path, softdict_files::read_named(path, MOST_BYTES))
+}
+
+fn as_text(path: &Path, bytes: std::io::Result<Vec<u8>>) -> anyhow::Result<(String, String)> {
+    let name = path.display().to_string();
+    let bytes = bytes.with_context(|| name.clone())?;
+    let text = String::from_utf8(bytes).with_context(|| name.clone())?;
+    Ok((name, text))
+}
 
 /// The `[data]` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -136,13 +164,21 @@ impl Settings {
     /// # Errors
     /// When the run's file cannot be read, or says something wrong.
     pub(crate) fn of_run(run: Option<&Path>) -> anyhow::Result<Self> {
-        let Some(path) = run.map(|run| run.join("settings.toml")).filter(|path| path.is_file()) else {
+        let Some(path) = run.map(|run| run.join("settings.toml")).filter(|path| path.exists()) else {
             return Ok(Self::default());
         };
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(&path).with_context(|| name.clone())?;
+        let (name, text) = of_file(&path)?;
         let settings = Self::default().with(Some((&name, &text)), &[])?;
-        settings.train.check().context(name)?;
+        settings.train.check().context(name.clone())?;
+        let sample = settings.sample.validate().map_err(anyhow::Error::from).and_then(|()| {
+            // nobody who types a prompt asks for more, and nobody would see the end of it
+            let tokens = settings.sample.tokens;
+            if tokens > MOST_TOKENS {
+                anyhow::bail!("sample.tokens = {tokens}: a run's own settings may ask for {MOST_TOKENS} at most; --tokens for more");
+            }
+            Ok(())
+        });
+        sample.context(name)?;
         Ok(settings)
     }
 
@@ -151,28 +187,21 @@ impl Settings {
         Ok(toml::to_string(self)?)
     }
 
-    /// The first key of `then` that must not change when a run is resumed, and does: (key, now, then).
-    pub(crate) fn first_change(&self, then: &Self) -> anyhow::Result<Option<[String; 3]>> {
-        let (now, then) = (Table::try_from(self)?, Table::try_from(then)?);
-        for section in ["data", "tokenizer", "model", "train"] {
-            let keys =
-                |table: &Table| table.get(section).and_then(Value::as_table).cloned().unwrap_or_default();
-            let (now, then) = (keys(&now), keys(&then));
-            let mut names: Vec<&String> = now.keys().chain(then.keys()).collect();
-            names.sort_unstable();
-            for name in names {
-                let free = section == "train" && TrainSettings::free_to_change(name);
-                if !free && now.get(name) != then.get(name) {
-                    let show = |value: Option<&Value>| value.map_or("absent".to_owned(), ToString::to_string);
-                    return Ok(Some([
-                        format!("{section}.{name}"),
-                        show(now.get(name)),
-                        show(then.get(name)),
-                    ]));
-                }
-            }
+    /// The settings that decide what a run computes, by section.
+    pub(crate) fn fixed(&self) -> anyhow::Result<serde_json::Value> {
+        let mut all = serde_json::to_value(self)?;
+        if let Some(sections) = all.as_object_mut() {
+            sections.remove("sample");
         }
-        Ok(None)
+        if let Some(train) = all.get_mut("train").and_then(serde_json::Value::as_object_mut) {
+            train.retain(|name, _| !TrainSettings::free_to_change(name));
+        }
+        Ok(all)
+    }
+
+    /// The first setting that must not change when a run is resumed, and does: (key, now, then).
+    pub(crate) fn first_change(&self, then: &Self) -> anyhow::Result<Option<[String; 3]>> {
+        Ok(first_difference(&self.fixed()?, &then.fixed()?))
     }
 }
 

@@ -1,61 +1,80 @@
 //! Files that commands write.
 
 use anyhow::{Context, bail};
+use softdict_checkpoint::OWN_FILES;
+use softdict_files::NewFile;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+/// Files of a run beside its checkpoints and ids, and the ids.
+const OF_RUN: [&str; 2] = ["settings.toml", "metrics.jsonl"];
+const OF_DATA: [&str; 3] = ["data.json", "train.bin", "val.bin"];
+
 /// Whether a file can be put at `path`, before much work is done for it.
 ///
 /// # Errors
-/// When it is a folder, or in none.
-pub(crate) fn check_place(path: &Path) -> anyhow::Result<()> {
+/// When it is a folder, or in none; when it is one of `inputs`, or a file that a run or checkpoint cannot be without.
+pub(crate) fn check_place(path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     if path.is_dir() {
         bail!("it is a folder");
     }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !parent.is_dir() {
-        bail!("there is no folder {}", parent.display());
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        bail!("there is no folder {}", folder.display());
+    }
+    let Ok(real) = path.canonicalize() else { return Ok(()) };
+    if inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == real)) {
+        bail!("it is what was to be read; give another name");
+    }
+    let named = |names: &[&str]| real.file_name().is_some_and(|name| names.iter().any(|own| name == *own));
+    let beside = |names: &[&str]| names.iter().all(|name| real.with_file_name(name).is_file());
+    if named(&OWN_FILES) && (beside(&["softdict.json"]) || beside(&["config.json", "model.safetensors"])) {
+        bail!("it is part of a checkpoint; give another name");
+    }
+    if (named(&OF_RUN) && beside(&OF_RUN)) || (named(&OF_DATA) && beside(&OF_DATA)) {
+        bail!("it is part of a run; give another name");
     }
     Ok(())
 }
 
-/// Writes a file so that it is there whole or not at all, however large it is; through a link, as it goes.
+/// Writes a file so that it is there whole or not at all, however large it is; through a link, as it goes. Returns how
+/// many bytes it has.
 pub(crate) fn write_file(
     path: &Path,
     write: &mut dyn FnMut(&mut dyn Write) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<u64> {
+    check_place(path, &[])?;
     // a pipe, a device or a link, such as /dev/stdout, cannot be replaced by a file: what it leads to is written
     if path.is_symlink() || (path.exists() && !path.is_file()) {
-        let mut out = BufWriter::new(File::create(path)?);
+        let mut out = Counted { out: BufWriter::new(File::create(path)?), bytes: 0 };
         write(&mut out)?;
-        return Ok(out.flush()?);
+        out.flush()?;
+        return Ok(out.bytes);
     }
-    replace(path, &mut |temporary| {
-        let mut out = BufWriter::new(File::create(temporary)?);
-        write(&mut out)?;
-        Ok(out.flush()?)
-    })
+    path.file_name().context("it has no file name")?;
+    let mut out = Counted { out: NewFile::create(path)?, bytes: 0 };
+    write(&mut out)?;
+    out.out.commit()?;
+    Ok(out.bytes)
 }
 
-/// Lets `make` write a file under a temporary name and puts it in its place: whole, on the disk, and with the permissions
-/// of the one that it replaces.
-pub(crate) fn replace(path: &Path, make: &mut dyn FnMut(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let name = path.file_name().context("it has no file name")?.to_string_lossy();
-    let temporary = path.with_file_name(format!(".softdict-new-{}-{name}", std::process::id()));
-    let made = make(&temporary).and_then(|()| {
-        let file = File::open(&temporary)?;
-        if let Ok(old) = std::fs::metadata(path) {
-            file.set_permissions(old.permissions())?;
-        }
-        file.sync_all()?;
-        Ok(std::fs::rename(&temporary, path)?)
-    });
-    if made.is_err() {
-        // the first error is the one to report
-        let _ = std::fs::remove_file(&temporary);
+/// Counts what goes through it.
+struct Counted<W> {
+    out: W,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
     }
-    made
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
 }
 
 #[cfg(test)]
@@ -78,15 +97,31 @@ mod tests {
     }
 
     #[test]
-    #[cfg(unix)]
-    fn what_is_replaced_keeps_its_permissions() {
-        use std::os::unix::fs::PermissionsExt;
+    fn what_is_read_and_what_a_run_needs_are_not_written_over() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("own.html");
-        std::fs::write(&path, "old").unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
-        write_file(&path, &mut |out| Ok(out.write_all(b"new")?)).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        let at = |name: &str| folder.path().join(name);
+        for name in ["text.txt", "config.json", "settings.toml", "data.json"] {
+            std::fs::write(at(name), "x").unwrap();
+        }
+        let refused =
+            |name: &str, inputs: &[&Path]| check_place(&at(name), inputs).map_err(|error| error.to_string());
+        // alone they are files like any other
+        for name in ["config.json", "settings.toml", "data.json"] {
+            refused(name, &[&at("text.txt")]).unwrap();
+        }
+        for name in ["softdict.json", "metrics.jsonl", "train.bin", "val.bin"] {
+            std::fs::write(at(name), "x").unwrap();
+        }
+        assert!(refused("text.txt", &[&at("./text.txt")]).unwrap_err().contains("was to be read"));
+        assert!(refused("config.json", &[]).unwrap_err().contains("part of a checkpoint"));
+        for name in ["settings.toml", "metrics.jsonl", "train.bin"] {
+            assert!(refused(name, &[]).unwrap_err().contains("part of a run"), "{name}");
+        }
+        // a name that is not there yet, and a report beside them
+        refused("trainer.safetensors", &[]).unwrap();
+        refused("report.html", &[]).unwrap();
+        assert!(write_file(&at("config.json"), &mut |_| Ok(())).is_err());
+        assert_eq!(std::fs::read(at("config.json")).unwrap(), b"x");
     }
 
     #[test]
@@ -114,9 +149,9 @@ mod tests {
     #[test]
     fn a_place_where_no_file_can_be_is_known_before_the_work() {
         let folder = tempfile::tempdir().unwrap();
-        check_place(&folder.path().join("new.html")).unwrap();
-        check_place(Path::new("new.html")).unwrap();
-        assert!(check_place(folder.path()).is_err());
-        assert!(check_place(&folder.path().join("none/x.html")).is_err());
+        check_place(&folder.path().join("new.html"), &[]).unwrap();
+        check_place(Path::new("new.html"), &[]).unwrap();
+        assert!(check_place(folder.path(), &[]).is_err());
+        assert!(check_place(&folder.path().join("none/x.html"), &[]).is_err());
     }
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::atomic;
 use crate::chunk::nearest_break;
 use crate::encode::Origin;
 use crate::error::{Error, Result};
@@ -18,6 +17,8 @@ use crate::utf8::{character_start, continues_character, count_characters};
 const RECORD_FILE: &str = "data.json";
 const TRAIN_FILE: &str = "train.bin";
 const VAL_FILE: &str = "val.bin";
+/// A record has some 500 bytes.
+const MOST_RECORD: u64 = 1 << 16;
 const FORMAT: u32 = 1;
 
 /// What `data.json` says about the ids beside it.
@@ -68,10 +69,7 @@ impl Dataset {
     /// When a file is missing, damaged, or does not have the number of ids in the record.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
-        let path = folder.join(RECORD_FILE);
-        let json = std::fs::read(&path).map_err(Error::io(&path, "read the record of the token files"))?;
-        let record: DataRecord =
-            serde_json::from_slice(&json).map_err(Error::json(path.display().to_string()))?;
+        let record = DataRecord::open(folder)?;
         let open = |name: &str, split: SplitRecord| {
             let file = TokenFile::open(folder.join(name))?;
             if (file.len(), file.vocab_size()) == (split.tokens, record.vocab_size) {
@@ -112,6 +110,17 @@ impl Dataset {
 }
 
 impl DataRecord {
+    /// What the ids in a folder were made from.
+    ///
+    /// # Errors
+    /// When the record is missing or damaged.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
+        let path = folder.as_ref().join(RECORD_FILE);
+        let json = softdict_files::read(&path, MOST_RECORD)
+            .map_err(Error::io(&path, "read the record of the token files"))?;
+        serde_json::from_slice(&json).map_err(Error::json(path.display().to_string()))
+    }
+
     /// Whether ids with this record are what encoding would give now.
     #[expect(clippy::float_cmp, reason = "the same setting, not a computed number")]
     pub fn is_of(&self, tokenizer: &Tokenizer, text: &TextFile, val_fraction: f64) -> bool {
@@ -178,7 +187,7 @@ pub fn encode_to_file(
     };
     let mut json = serde_json::to_vec_pretty(&record).map_err(Error::json(RECORD_FILE))?;
     json.push(b'\n');
-    atomic::write(&record_path, &json)?;
+    softdict_files::write(&record_path, &json).map_err(Error::io(&record_path, "write the record"))?;
     Dataset::open(folder)
 }
 

@@ -186,7 +186,7 @@ pub enum Error {
     },
 
     /// A file of token ids that cannot be used.
-    #[error("{}: not a usable token file: {reason}; delete it and it is made again from the text", path.display())]
+    #[error("{}: not a usable token file: {reason}; give the run its text again (train TEXT --out RUN --resume), and it is made anew", path.display())]
     TokenFile {
         /// The file.
         path: PathBuf,

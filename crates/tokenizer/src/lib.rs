@@ -17,7 +17,7 @@
 //! # Reading order
 //! `kind`, `text`, `train`; `tokenizer`, `encode`, `stream`; `dataset`, `token_file`. Below them: `read` and
 //! `json` (the file format in and out), `table`, `bpe`, `merge`, `foreign` (ways to encode), `split`, `chunk`
-//! (where to cut), `count`, `learn` (BPE training), `piece`, `utf8`, `alphabet`, `mapped`, `atomic`.
+//! (where to cut), `count`, `learn` (BPE training), `piece`, `utf8`, `alphabet`, `mapped`.
 //!
 //! # Example
 //! ```
@@ -31,7 +31,6 @@
 //! ```
 
 mod alphabet;
-mod atomic;
 mod bpe;
 mod chunk;
 mod count;

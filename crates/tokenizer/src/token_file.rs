@@ -9,10 +9,12 @@
 //! | 24..32 | number of ids |
 
 use std::fs::File;
+use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::atomic::AtomicFile;
+use softdict_files::NewFile;
+
 use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"softdict";
@@ -60,7 +62,7 @@ impl TokenFile {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let invalid = |reason: String| Error::TokenFile { path: path.to_path_buf(), reason };
-        let file = File::open(path).map_err(Error::io(path, "open the token file"))?;
+        let file = softdict_files::open(path).map_err(Error::io(path, "open the token file"))?;
         let size = file.metadata().map_err(Error::io(path, "look at the token file"))?.len();
         if size < HEADER_BYTES as u64 {
             return Err(invalid(format!("it has {size} bytes, fewer than its header of {HEADER_BYTES}")));
@@ -213,7 +215,7 @@ impl Layout {
 /// Writes a token file, part by part; it appears when finished.
 #[derive(Debug)]
 pub(crate) struct TokenWriter {
-    file: AtomicFile,
+    file: NewFile,
     path: PathBuf,
     layout: Layout,
     len: usize,
@@ -221,9 +223,13 @@ pub(crate) struct TokenWriter {
 
 impl TokenWriter {
     pub(crate) fn create(path: &Path, layout: Layout) -> Result<Self> {
-        let mut file = AtomicFile::create(path)?;
-        // the number of ids is known at the end
-        file.write(&[0; HEADER_BYTES])?;
+        let begin = || {
+            let mut file = NewFile::create(path)?;
+            // the number of ids is known at the end
+            file.write_all(&[0; HEADER_BYTES])?;
+            Ok(file)
+        };
+        let file = begin().map_err(Error::io(path, "write the token file"))?;
         Ok(Self { file, path: path.to_path_buf(), layout, len: 0 })
     }
 
@@ -234,7 +240,7 @@ impl TokenWriter {
             reason: format!("id {id} does not fit a vocabulary of {}", self.layout.vocab_size),
         })?;
         self.len += bytes.len() / self.layout.width as usize;
-        self.file.write(&bytes)
+        self.file.write_all(&bytes).map_err(Error::io(&self.path, "write the token file"))
     }
 
     /// Writes the header, puts the file in place and gives the number of ids.
@@ -245,8 +251,12 @@ impl TokenWriter {
         header.extend_from_slice(&(self.layout.width as u32).to_le_bytes());
         header.extend_from_slice(&(self.layout.vocab_size as u64).to_le_bytes());
         header.extend_from_slice(&(self.len as u64).to_le_bytes());
-        self.file.write_at_start(&header)?;
-        self.file.commit()?;
+        let end = || {
+            self.file.rewind()?;
+            self.file.write_all(&header)?;
+            self.file.commit()
+        };
+        end().map_err(Error::io(&self.path, "write the token file"))?;
         Ok(self.len)
     }
 }

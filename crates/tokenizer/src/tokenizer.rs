@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::atomic;
 use crate::bpe::BpeEncoder;
 use crate::encode::Origin;
 use crate::error::{Error, Result};
@@ -38,6 +37,9 @@ pub(crate) enum Encoder {
     Foreign(Arc<Foreign>),
 }
 
+/// The largest published vocabularies have about 30 MB.
+const MOST_BYTES: u64 = 100 << 20;
+
 /// How ids become text.
 pub(crate) enum Decoder {
     /// The bytes of each token, joined.
@@ -53,7 +55,7 @@ impl Tokenizer {
     /// When it is missing or not usable; the message names the file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = tokenizer_path(path.as_ref());
-        let json = std::fs::read(&path).map_err(|source| match source.kind() {
+        let json = softdict_files::read(&path, MOST_BYTES).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => Error::TokenizerMissing { path: path.clone() },
             _ => Error::io(&path, "read the tokenizer file")(source),
         })?;
@@ -87,7 +89,8 @@ impl Tokenizer {
 
     /// Writes the `tokenizer.json`, whole or not at all.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        atomic::write(path.as_ref(), &self.json)
+        let path = path.as_ref();
+        softdict_files::write(path, &self.json).map_err(Error::io(path, "write the tokenizer file"))
     }
 
     /// What the tokenizer is, told from its file.

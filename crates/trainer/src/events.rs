@@ -144,6 +144,9 @@ pub trait Observer {
     fn event(&mut self, event: &Event) -> Result<()>;
 }
 
+/// Bytes of the events of a run, at most: some millions of steps.
+pub const MOST_METRICS: u64 = 4 << 30;
+
 /// Writes events to `metrics.jsonl`, one flushed line each.
 #[derive(Debug)]
 pub struct MetricsFile {
@@ -162,8 +165,9 @@ impl MetricsFile {
         let path = run.join("metrics.jsonl");
         let mut kept = String::new();
         if step > 0 && path.exists() {
-            let old = std::fs::read_to_string(&path).map_err(TrainError::io(&path, "read"))?;
-            for line in old.lines() {
+            let old = softdict_files::read(&path, MOST_METRICS).map_err(TrainError::io(&path, "read"))?;
+            // a run that was cut off may leave half a line at the end, and half a character in it
+            for line in String::from_utf8_lossy(&old).lines() {
                 let Ok(event) = serde_json::from_str::<Event>(line) else { continue };
                 let again = match event {
                     Event::Eval { step: at, .. } => evaluated.is_none_or(|evaluated| at > evaluated),
@@ -176,7 +180,7 @@ impl MetricsFile {
                 }
             }
         }
-        softdict_checkpoint::write_atomic(&path, kept.as_bytes())?;
+        softdict_files::write(&path, kept.as_bytes()).map_err(TrainError::io(&path, "write"))?;
         let file = OpenOptions::new().append(true).open(&path).map_err(TrainError::io(&path, "open"))?;
         Ok(Self { path, file })
     }

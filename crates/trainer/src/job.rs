@@ -20,6 +20,8 @@ pub struct Job<'a> {
     pub settings: &'a TrainSettings,
     /// All effective settings, for the first line of `metrics.jsonl`.
     pub record: serde_json::Value,
+    /// Those of them that decide what is computed, by section: a run that goes on must have the same.
+    pub fixed: serde_json::Value,
     /// The text as token ids.
     pub dataset: &'a Dataset,
     /// What messages call the text.

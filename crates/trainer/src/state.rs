@@ -4,6 +4,7 @@ use crate::error::{Result, TrainError};
 use crate::events::Best;
 use crate::spikes::Spikes;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
 
 /// Where a run stands.
@@ -33,11 +34,25 @@ pub struct State {
     pub spikes: Spikes,
     /// SHA-256 of the text the run was started on.
     pub text_sha256: String,
+    /// The settings that decide what is computed, by section.
+    pub settings: Value,
+}
+
+/// The first setting that is not what it was: its name, now, then.
+pub fn first_difference(now: &Value, then: &Value) -> Option<[String; 3]> {
+    let sections = now.as_object().into_iter().flatten();
+    let mut all = sections.flat_map(|(section, keys)| {
+        let then = then.get(section);
+        let keys = keys.as_object().into_iter().flatten();
+        keys.map(move |(key, now)| (format!("{section}.{key}"), now, then.and_then(|then| then.get(key))))
+    });
+    let (name, now, then) = all.find(|(_, now, then)| *then != Some(now))?;
+    Some([name, now.to_string(), then.map_or("absent".to_owned(), Value::to_string)])
 }
 
 impl State {
     /// Before the first update on a text.
-    pub fn new(text_sha256: &str) -> Self {
+    pub fn new(text_sha256: &str, settings: Value) -> Self {
         Self {
             step: 0,
             tokens: 0,
@@ -50,6 +65,7 @@ impl State {
             loss_count: 0,
             spikes: Spikes::default(),
             text_sha256: text_sha256.to_owned(),
+            settings,
         }
     }
 
@@ -88,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_best_stays_until_a_lower_loss_comes() {
-        let mut state = State::new("0");
+        let mut state = State::new("0", Value::Null);
         let seen: Vec<(bool, u64)> = [2.0, 1.5, 1.7, 1.5, 1.4]
             .into_iter()
             .map(|loss| {
@@ -101,8 +117,18 @@ mod tests {
     }
 
     #[test]
+    fn the_first_setting_that_changed_is_named() {
+        let then = serde_json::json!({"model": {"width": 8}, "train": {"seed": 1, "batch": 4}});
+        assert_eq!(first_difference(&then, &then), None);
+        let now = serde_json::json!({"model": {"width": 8}, "train": {"seed": 2, "batch": 4}});
+        assert_eq!(first_difference(&now, &then), Some(["train.seed", "2", "1"].map(str::to_owned)));
+        let more = serde_json::json!({"model": {"width": 8, "depth": 2}});
+        assert_eq!(first_difference(&more, &then), Some(["model.depth", "2", "absent"].map(str::to_owned)));
+    }
+
+    #[test]
     fn the_state_survives_json_to_the_last_bit_and_a_missing_field_is_named() {
-        let mut state = State::new("abc");
+        let mut state = State::new("abc", serde_json::json!({"train": {"batch": 4}}));
         (state.loss_sum, state.loss_count, state.drawn) = (0.1 + 0.2, 3, u64::MAX - 1);
         let json = serde_json::to_value(&state).unwrap();
         assert_eq!(State::from_json(Path::new("run"), json.clone()).unwrap(), state);

@@ -76,6 +76,7 @@ impl World {
 
     fn job<'a>(&'a self, config: &'a ModelConfig, settings: &'a TrainSettings) -> Job<'a> {
         Job {
+            fixed: serde_json::Value::Null,
             run: self.run.path(),
             config,
             settings,

@@ -1,15 +1,17 @@
 //! The training loop.
 
+mod milestones;
+
 use crate::data::Cursor;
 use crate::error::{Result, TrainError};
-use crate::evaluate::{Evaluation, evaluate, is_evaluated};
+use crate::evaluate::Evaluation;
 use crate::events::{EndReason, Event, MetricsFile, Observer};
 use crate::job::{Job, Outcome};
 use crate::optimizer::Optimizer;
 use crate::schedule::learning_rate;
 use crate::settings::Dtype;
-use crate::state::State;
-use softdict_checkpoint::{Contents, Progress, TrainerState};
+use crate::state::{State, first_difference};
+use softdict_files::Place;
 use softdict_kernels::adamw::global_norm;
 use softdict_kernels::{memory, parallel};
 use softdict_model::random::{Purpose, Stream};
@@ -31,6 +33,7 @@ pub struct Trainer<'a> {
     saved: Option<u64>,
     last: Option<Evaluation>,
     pace: Pace,
+    place: Place,
 }
 
 /// Time spent on updates since the last line of progress.
@@ -48,7 +51,7 @@ impl<'a> Trainer<'a> {
     pub fn start(job: Job<'a>, parameters: Option<Parameters>) -> Result<Self> {
         let parameters = parameters.unwrap_or_else(|| Parameters::initial(job.config, job.settings.seed));
         let optimizer = Optimizer::new(parameters.table());
-        let state = State::new(&job.dataset.record.text_sha256);
+        let state = State::new(&job.dataset.record.text_sha256, job.fixed.clone());
         Self::assemble(job, parameters, optimizer, state)
     }
 
@@ -67,6 +70,9 @@ impl<'a> Trainer<'a> {
                 now,
                 then,
             });
+        }
+        if let Some([key, now, then]) = first_difference(&job.fixed, &state.settings) {
+            return Err(TrainError::Changed { key, now, then });
         }
         let mut optimizer = Optimizer::new(parameters.table());
         for (name, into) in [("mean", &mut optimizer.mean), ("square", &mut optimizer.square)] {
@@ -103,6 +109,7 @@ impl<'a> Trainer<'a> {
             Box::new(ComposedEngine::new(job.config, job.device))
         };
         Ok(Self {
+            place: Place::of(job.run).map_err(TrainError::io(job.run, "open"))?,
             gradient: memory::zeros(parameters.table().len()),
             inputs: vec![0; settings.batch * context],
             targets: vec![0; settings.batch * context],
@@ -233,7 +240,7 @@ impl<'a> Trainer<'a> {
         let rate = learning_rate(self.job.settings, step);
         let (loss, norm) = parallel::enter(|| self.descend(step, rate))?;
         if !(loss.is_finite() && norm.is_finite()) {
-            return Err(self.not_finite(step, loss, norm, rate, tell));
+            return Err(self.not_finite(step, loss, norm, tell));
         }
         self.state.step = step;
         self.state.tokens += tokens;
@@ -289,7 +296,6 @@ impl<'a> Trainer<'a> {
         step: u64,
         loss: f64,
         norm: f64,
-        learning_rate: f64,
         tell: &mut dyn FnMut(&Event) -> Result<()>,
     ) -> TrainError {
         let table = self.parameters.table();
@@ -305,87 +311,7 @@ impl<'a> Trainer<'a> {
             return error;
         }
         let (what, value) = if loss.is_finite() { ("gradient norm", norm) } else { ("loss", loss) };
-        let kept = self.saved.unwrap_or(0);
+        let (kept, learning_rate) = (self.saved.unwrap_or(0), self.job.settings.learning_rate);
         TrainError::NotFinite { step, what, value, tensor, kept, learning_rate }
-    }
-
-    fn evaluation_is_due(&self) -> bool {
-        let step = self.state.step;
-        let due = step.is_multiple_of(self.job.settings.eval_every) || self.is_last();
-        step > 0 && due && self.state.evaluated != Some(step)
-    }
-
-    fn evaluate(&mut self, tell: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
-        let settings = self.job.settings;
-        let val = &self.job.dataset.val;
-        let (engine, parameters, most) = (&mut self.engine, &self.parameters, settings.eval_tokens);
-        let mut loss = |batch: Batch<'_>| engine.loss(parameters, batch);
-        let context = self.job.config.context();
-        let found = if is_evaluated(val, context) {
-            evaluate(&mut loss, context, val, most, settings.batch, self.job.masking())?
-        } else {
-            None
-        };
-        let Some(found) = found else {
-            self.state.evaluated = Some(self.state.step);
-            return Ok(());
-        };
-        if !found.loss.is_finite() {
-            let (step, kept) = (self.state.step, self.saved.unwrap_or(0));
-            let learning_rate = learning_rate(settings, step);
-            let (what, value, tensor) = ("validation loss", found.loss, String::new());
-            return Err(TrainError::NotFinite { step, what, value, tensor, kept, learning_rate });
-        }
-        self.last = Some(found);
-        let (step, train_loss) = (self.state.step, self.state.train_loss());
-        let best = self.state.evaluated(found.loss);
-        // a model that sees both sides of a token does not encode the text
-        let is_code = self.job.masking().is_none();
-        let val_bits_per_byte = is_code.then(|| found.bits_per_byte(self.job.dataset.record.val));
-        tell(&Event::Eval { step, train_loss, val_loss: found.loss, val_bits_per_byte, best })?;
-        if best && self.saved != Some(step) {
-            self.save(tell)?;
-        }
-        let name = softdict_checkpoint::step_folder(step);
-        if self.saved == Some(step) {
-            let val_loss = Some(found.loss);
-            let progress = Progress { step, tokens: self.state.tokens, train_loss, val_loss };
-            softdict_checkpoint::annotate(&self.job.run.join(&name), progress)?;
-        }
-        if best {
-            softdict_checkpoint::point(self.job.run, "best", &name)?;
-        }
-        Ok(())
-    }
-
-    fn save(&mut self, tell: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {
-        let (run, step) = (self.job.run, self.state.step);
-        // a folder that was moved away must not come into being again half full
-        std::fs::metadata(run).map_err(TrainError::io(run, "open"))?;
-        let name = softdict_checkpoint::step_folder(step);
-        let state = serde_json::to_value(&self.state)
-            .map_err(|error| TrainError::State { path: run.join(&name), reason: error.to_string() })?;
-        let tensors = [("mean", &self.optimizer.mean), ("square", &self.optimizer.square)];
-        let tensors = tensors.map(|(name, values)| (name.to_owned(), values.as_slice())).to_vec();
-        let contents = Contents {
-            config: self.job.config,
-            parameters: &self.parameters,
-            tokenizer: Some(self.job.tokenizer),
-            // the validation loss is added when it is known
-            progress: Progress {
-                step,
-                tokens: self.state.tokens,
-                train_loss: self.state.train_loss(),
-                val_loss: None,
-            },
-            trainer: Some(TrainerState { tensors, state }),
-        };
-        softdict_checkpoint::save(&run.join(&name), &contents)?;
-        softdict_checkpoint::point(run, "last", &name)?;
-        self.saved = Some(step);
-        if self.job.settings.keep_checkpoints > 0 {
-            softdict_checkpoint::prune(run, self.job.settings.keep_checkpoints)?;
-        }
-        tell(&Event::Checkpoint { step, path: name })
     }
 }

@@ -47,9 +47,8 @@ pub(crate) fn run(args: &Attention) -> anyhow::Result<()> {
         out.flush()?;
         return Ok(());
     };
-    write_file(path, &mut |out| Ok(report::write(format, &maps, &Style::default(), out)?))
+    let size = write_file(path, &mut |out| Ok(report::write(format, &maps, &Style::default(), out)?))
         .with_context(|| format!("--out {}", path.display()))?;
-    let size = std::fs::metadata(path).map_or(0, |data| data.len());
     notice(format!("{}: {format}, {}", path.display(), bytes(size)));
     Ok(())
 }

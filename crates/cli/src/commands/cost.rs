@@ -3,7 +3,7 @@
 use crate::args::Cost as Args;
 use crate::commands::bench::{memory_rate, product_gflops};
 use crate::output::{bytes, duration, grouped};
-use crate::settings::Settings;
+use crate::settings::{Settings, of_named};
 use crate::{checkpoint, machine, output, usage};
 use anyhow::{Context, bail};
 use candle_core::Device;
@@ -111,11 +111,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 fn settings(args: &Args) -> anyhow::Result<Settings> {
     let file = match &args.config {
-        Some(path) => {
-            let name = path.display().to_string();
-            let text = std::fs::read_to_string(path).map_err(|error| usage(format!("{name}: {error}")))?;
-            Some((name, text))
-        }
+        Some(path) => Some(of_named(path).map_err(|error| usage(format!("{error:#}")))?),
         None => None,
     };
     Settings::default().with(file.as_ref().map(|(name, text)| (name.as_str(), text.as_str())), &args.set)

@@ -2,7 +2,7 @@
 
 use crate::args::{Export, ExportFormat, Stored};
 use crate::output::{bytes, notice};
-use crate::written::{check_place, replace};
+use crate::written::check_place;
 use crate::{checkpoint, usage};
 use anyhow::{Context, bail};
 use candle_core::{DType, Device, Tensor};
@@ -74,7 +74,7 @@ fn as_arrays(out: &Path, checkpoint: &Checkpoint, dtype: Stored) -> anyhow::Resu
         Stored::Bf16 => return Err(usage("--dtype bf16: NumPy has no such type; take f32 or f16")),
     };
     let place = || format!("--out {}", out.display());
-    check_place(out).with_context(place)?;
+    check_place(out, &[]).with_context(place)?;
     let parameters = &checkpoint.parameters;
     let mut arrays = Vec::new();
     for parameter in parameters.table().iter() {
@@ -90,7 +90,8 @@ fn as_arrays(out: &Path, checkpoint: &Checkpoint, dtype: Stored) -> anyhow::Resu
         }
         arrays.push((parameter.name.clone(), array));
     }
-    replace(out, &mut |temporary| Ok(Tensor::write_npz(&arrays, temporary)?)).with_context(place)?;
+    let mut write = |new: &Path| -> anyhow::Result<()> { Ok(Tensor::write_npz(&arrays, new)?) };
+    softdict_files::replace(out, &mut write).with_context(place)?;
     let size = std::fs::metadata(out).map_or(0, |data| data.len());
     notice(format!("{} arrays, {}", arrays.len(), bytes(size)));
     Ok(())

@@ -16,6 +16,7 @@ use softdict_inspect::survey::{Blocks, head_rows, survey};
 use softdict_model::{ModelConfig, ParameterTable, Parameters, Transformer};
 use softdict_tokenizer::{Dataset, TokenFile};
 use std::num::NonZeroUsize;
+use std::path::Path;
 
 /// Windows of text that the scores are means over: enough that another choice moves them in the third decimal.
 const WINDOWS: usize = 32;
@@ -56,7 +57,8 @@ pub(crate) fn probe(
 
 pub(crate) fn run(args: &Heads) -> anyhow::Result<()> {
     if let Some(path) = &args.html {
-        check_place(path).with_context(|| format!("--html {}", path.display()))?;
+        let inputs: Vec<&Path> = args.text.as_deref().into_iter().collect();
+        check_place(path, &inputs).with_context(|| format!("--html {}", path.display()))?;
     }
     let device = machine::prepare(&args.source.machine)?;
     let loaded = checkpoint::open(&args.checkpoint, args.source.which.into(), &device)?;

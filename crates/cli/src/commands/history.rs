@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if panels.len() < 3 {
         summary += "; no scores of heads were kept (train.heads_every)";
     }
-    write_file(&args.out, &mut |out| {
+    let size = write_file(&args.out, &mut |out| {
         let written = match kind {
             Kind::Picture => write_png(&title, &panels, out),
             Kind::Drawing => write_svg(&title, &panels, out),
@@ -39,7 +39,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Ok(written?)
     })
     .with_context(|| format!("--out {}", args.out.display()))?;
-    let size = std::fs::metadata(&args.out).map_or(0, |data| data.len());
     notice(format!("{}: {summary}, {}", args.out.display(), bytes(size)));
     output::text("")
 }

@@ -21,6 +21,9 @@ use std::io::{BufRead, IsTerminal, Read};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+/// Bytes of a prompt, of which the model sees the end.
+const MOST_PROMPT: u64 = 1 << 30;
+
 pub(crate) fn run(args: &Sample) -> anyhow::Result<()> {
     let device = machine::prepare(&args.source.machine)?;
     let given = prompt_bytes(args)?;
@@ -106,7 +109,8 @@ fn prompt_bytes(args: &Sample) -> anyhow::Result<Vec<u8>> {
     if path.as_os_str() == "-" {
         std::io::stdin().lock().read_to_end(&mut bytes).context("standard input")?;
     } else {
-        bytes = std::fs::read(path).with_context(|| format!("--prompt-file {}", path.display()))?;
+        bytes = softdict_files::read_named(path, MOST_PROMPT)
+            .with_context(|| format!("--prompt-file {}", path.display()))?;
     }
     // no training text has one either
     if let Some(rest) = bytes.strip_prefix("\u{feff}".as_bytes()) {

@@ -4,6 +4,7 @@ use crate::args::TokenizerAction;
 use crate::checkpoint::open_tokenizer;
 use crate::output::{self, grouped, notice};
 use crate::usage;
+use crate::written::check_place;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use softdict_inspect::labels::label;
@@ -30,6 +31,8 @@ fn train(text: &Path, kind: &Kind, vocab_size: Option<usize>, out: &Path) -> any
             "--kind {found}: it must be char, byte or bpe, or auto for the one that fits"
         )));
     }
+    let place = || format!("--out {}", out.display());
+    check_place(out, &[text]).with_context(place)?;
     let text = TextFile::open(text)?;
     text.notes().iter().for_each(notice);
     let mut stages = Stages::default();
@@ -41,7 +44,7 @@ fn train(text: &Path, kind: &Kind, vocab_size: Option<usize>, out: &Path) -> any
         None => format!("--kind {kind}"),
     })?;
     tokenizer.notes().iter().for_each(notice);
-    tokenizer.save(out).with_context(|| format!("--out {}", out.display()))?;
+    tokenizer.save(out).with_context(place)?;
     notice(format!(
         "{}: {} tokenizer with {} entries",
         out.display(),

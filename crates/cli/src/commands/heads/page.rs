@@ -88,9 +88,8 @@ pub(super) fn write(
         windows: windows.iter().map(|window| labels(window)).collect::<anyhow::Result<_>>()?,
         heads: entries,
     };
-    write_file(path, &mut |out| Ok(heads::write(&page, out)?))
+    let size = write_file(path, &mut |out| Ok(heads::write(&page, out)?))
         .with_context(|| format!("--html {}", path.display()))?;
-    let size = std::fs::metadata(path).map_or(0, |data| data.len());
     notice(format!("{}: {}", path.display(), bytes(size)));
     Ok(())
 }

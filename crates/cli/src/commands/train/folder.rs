@@ -3,6 +3,7 @@
 use super::lock::Lock;
 use crate::args::Train;
 use anyhow::Context;
+use softdict_files::Unfinished;
 use std::path::{Path, PathBuf};
 
 /// The run's folder: `--out`, else `checkpoints/` and the name of the text.
@@ -47,7 +48,7 @@ pub(super) fn refuse_used(run: &Path, overwrite: bool) -> anyhow::Result<()> {
 pub(super) struct Staged<'a> {
     run: &'a Path,
     is_new: bool,
-    place: PathBuf,
+    place: Unfinished,
     lock: Option<Lock>,
 }
 
@@ -55,30 +56,30 @@ impl<'a> Staged<'a> {
     /// Takes the folder for this training alone, unless that is done.
     ///
     /// # Errors
-    /// When it cannot be made, or another training holds it.
-    pub(super) fn new(run: &'a Path, lock: Option<Lock>) -> anyhow::Result<Self> {
+    /// When it cannot be made, another training holds it, or one has been here since it was found free.
+    pub(super) fn new(run: &'a Path, lock: Option<Lock>, overwrite: bool) -> anyhow::Result<Self> {
         let is_new = !run.exists();
         std::fs::create_dir_all(run).with_context(|| run.display().to_string())?;
-        let lock = Some(lock.map_or_else(|| Lock::take(run), Ok)?);
-        let place = run.join(".softdict-new-data");
-        // left by a run that was killed here
-        let _ = std::fs::remove_dir_all(&place);
-        Ok(Self { run, is_new, place, lock })
+        let lock = lock.map_or_else(|| Lock::take(run), Ok)?;
+        refuse_used(run, overwrite)?;
+        let place = softdict_files::temporary(run);
+        Ok(Self { run, is_new, place: Unfinished::new(place), lock: Some(lock) })
     }
 
     /// The folder to write to.
     pub(super) fn data(&self) -> &Path {
-        &self.place
+        self.place.path()
     }
 
     /// Gives the ids their place, after removing the run that was there; returns it, and what holds the folder.
     pub(super) fn publish(mut self) -> anyhow::Result<(PathBuf, Option<Lock>)> {
+        self.lock.as_ref().map_or(Ok(()), Lock::check)?;
         remove_run(self.run)?;
         let data = self.run.join("data");
         std::fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
         for name in DATA {
             let to = data.join(name);
-            std::fs::rename(self.place.join(name), &to).with_context(|| to.display().to_string())?;
+            std::fs::rename(self.place.path().join(name), &to).with_context(|| to.display().to_string())?;
         }
         self.is_new = false;
         Ok((data, self.lock.take()))
@@ -87,8 +88,8 @@ impl<'a> Staged<'a> {
 
 impl Drop for Staged<'_> {
     fn drop(&mut self) {
-        // after publish there is nothing here, and a folder that holds something stays
-        let _ = std::fs::remove_dir_all(&self.place);
+        // a folder that holds something stays
+        let _ = std::fs::remove_dir_all(self.place.path());
         if self.is_new {
             let _ = std::fs::remove_dir(self.run);
         }
@@ -98,6 +99,10 @@ impl Drop for Staged<'_> {
 /// Removes what runs write, file by file by its name, and nothing else: whatever lies beside it stays.
 fn remove_run(run: &Path) -> anyhow::Result<()> {
     let data = run.join("data");
+    if data.is_symlink() {
+        // what it leads to is not ours
+        std::fs::remove_file(&data).with_context(|| format!("{}: cannot be replaced", data.display()))?;
+    }
     let own = FILES.iter().map(|name| run.join(name)).chain(DATA.iter().map(|name| data.join(name)));
     let pointers =
         POINTERS.iter().map(|name| run.join(name)).filter(|path| path.is_symlink() || path.is_file());

@@ -2,6 +2,7 @@
 
 use crate::output::notice;
 use anyhow::{Context, bail};
+use softdict_files::Place;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
@@ -9,6 +10,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub(super) struct Lock {
     _held: File,
+    place: Place,
 }
 
 impl Lock {
@@ -27,7 +29,16 @@ impl Lock {
                 notice(format!("{}: not protected from a second training ({error})", run.display()));
             }
         }
-        Ok(Self { _held: held })
+        let place = Place::of(run).with_context(|| run.display().to_string())?;
+        Ok(Self { _held: held, place })
+    }
+
+    /// Fails unless the folder that is held is still the one under its name.
+    ///
+    /// # Errors
+    /// When it was moved or removed.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        Ok(self.place.check()?)
     }
 }
 

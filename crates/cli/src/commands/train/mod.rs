@@ -3,17 +3,16 @@
 mod folder;
 mod lock;
 mod prepare;
-mod signals;
 
 use crate::args::Train;
 use crate::progress::Watch;
 use crate::prompt::{MASK, whole_prompt};
 use crate::summary::Plan;
-use crate::{checkpoint, machine, output};
+use crate::{checkpoint, machine, output, signals};
+use anyhow::Context;
 use candle_core::Device;
 use lock::Lock;
 use prepare::{Prepared, Start};
-use signals::Signals;
 use softdict_checkpoint::Which;
 use softdict_model::Parameters;
 use softdict_sampler::SampleOptions;
@@ -47,6 +46,7 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
         config,
         settings: &settings.train,
         record: serde_json::to_value(settings)?,
+        fixed: settings.fixed()?,
         dataset,
         text_name,
         tokenizer: tokenizer.to_json(),
@@ -70,21 +70,23 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
         ));
         return Ok(ExitCode::SUCCESS);
     }
-    softdict_checkpoint::write_atomic(&run.join("settings.toml"), settings.to_toml()?.as_bytes())?;
+    let path = run.join("settings.toml");
+    softdict_files::write(&path, settings.to_toml()?.as_bytes())
+        .with_context(|| path.display().to_string())?;
     output::notice(plan.text(trainer.seconds_per_step()?));
     let mut watch = Watch::new(settings.train.steps);
     // until here there is nothing to save, and a signal ends the program as it ends any other
-    let stop = Signals::listen()?;
-    let outcome = trainer.run(&mut watch, &|| stop.asked())?;
+    signals::training();
+    let outcome = trainer.run(&mut watch, &signals::asked)?;
     drop(watch);
     finish(&run, &outcome, &prepared, &device)?;
-    Ok(stop.exit_code())
+    Ok(signals::exit_code())
 }
 
 /// Says where everything is, shows a sample, and what to try next.
 fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -> anyhow::Result<()> {
     let Prepared { settings, tokenizer, dataset, .. } = prepared;
-    let shown = run.display();
+    let (shown, named) = (run.display(), output::quoted(run));
     let why = match outcome.reason {
         EndReason::Finished => "finished",
         EndReason::Patience => "stopped: the validation loss no longer falls",
@@ -108,7 +110,7 @@ fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -
     let next = if loaded.mask().is_some() {
         let asked = format!("{prompt} {MASK}");
         let asked = whole_prompt("--prompt", &asked, &loaded).map_or_else(|_| MASK.to_owned(), |_| asked);
-        format!("softdict lens {shown} --prompt \"{asked}\"")
+        format!("softdict lens {named} --prompt \"{asked}\"")
     } else {
         let options =
             SampleOptions { tokens: settings.sample.tokens.min(PREVIEW), ..settings.sample.clone() };
@@ -116,7 +118,7 @@ fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -
         output::notice("a sample:");
         output::text(&sample)?;
         output::data(b"\n")?;
-        format!("softdict sample {shown} --tokens 300")
+        format!("softdict sample {named} --tokens 300")
     };
     if prepare::is_of_tales(prepared)? {
         match super::tales::report(&loaded, TALES) {
@@ -129,7 +131,7 @@ fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -
         }
     }
     output::notice(format!(
-        "next:\n  {next}\n  softdict attention {shown} --prompt \"{prompt}\" --out attention.html\n  softdict heads {shown}"
+        "next:\n  {next}\n  softdict attention {named} --prompt \"{prompt}\" --out attention.html\n  softdict heads {named}"
     ));
     Ok(())
 }

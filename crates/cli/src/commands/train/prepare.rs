@@ -5,7 +5,7 @@ use super::lock::Lock;
 use crate::args::Train;
 use crate::checkpoint::{self, Loaded};
 use crate::progress::Bytes;
-use crate::settings::{Settings, TokenizerSettings, mentions};
+use crate::settings::{Settings, TokenizerSettings, mentions, of_file, of_named};
 use crate::summary::check_memory;
 use crate::{defaults, output, usage};
 use anyhow::Context;
@@ -13,7 +13,7 @@ use candle_core::Device;
 use softdict_checkpoint::Which;
 use softdict_corpus::Tale;
 use softdict_model::{ModelConfig, Parameters};
-use softdict_tokenizer::{Dataset, Kind, TextFile, Tokenizer, encode_to_file};
+use softdict_tokenizer::{DataRecord, Dataset, Kind, TextFile, Tokenizer, encode_to_file};
 use softdict_trainer::{Objective, Schedule, TrainError};
 use std::path::{Path, PathBuf};
 
@@ -70,11 +70,9 @@ fn text(args: &Train, objective: Objective) -> anyhow::Result<TextFile> {
     Ok(text)
 }
 
-/// The settings file, as (name, content).
+/// The settings file of the command line, as (name, content).
 fn settings_file(path: &Path) -> anyhow::Result<(String, String)> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| usage(format!("{name}: {error}")))?;
-    Ok((name, text))
+    of_named(path).map_err(|error| usage(format!("{error:#}")))
 }
 
 /// Everything of a new run; the folder is touched only once all of it is known to be right.
@@ -128,7 +126,7 @@ pub(super) fn started(
     let config = ModelConfig::new(&settings.model, vocab_size)?;
     check_length(&settings, &config, &text)?;
     check_memory(&settings, &config, device, args.force)?;
-    let staged = Staged::new(run, lock)?;
+    let staged = Staged::new(run, lock, args.overwrite)?;
     encode(&tokenizer, &text, &settings, &config, &staged)?;
     let (data, lock) = staged.publish()?;
     let (dataset, text_name) = (Dataset::open(data)?, text.name().to_owned());
@@ -220,7 +218,7 @@ pub(super) fn resumed(
     if !path.exists() {
         anyhow::bail!("{}: no run to resume here (settings.toml is missing)", run.display());
     }
-    let (name, content) = settings_file(&path)?;
+    let (name, content) = of_file(&path)?;
     let then = Settings::default().with(Some((&name, &content)), &[])?;
     let file = args.config.as_deref().map(settings_file).transpose()?;
     let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
@@ -266,8 +264,13 @@ pub(super) fn resumed(
 /// # Errors
 /// When the text's content is not that of the run's ids.
 fn check_same_text(run: &Path, text: &TextFile) -> anyhow::Result<()> {
-    let dataset = Dataset::open(run.join("data"))?;
-    let (now, then) = (text.sha256().to_owned(), dataset.record.text_sha256);
+    let data = run.join("data");
+    if data.is_symlink() && Dataset::open(&data).is_err() {
+        anyhow::bail!("{}: it is a link, and nothing is written through one", data.display());
+    }
+    // without a record the ids are lost, and those of this text take their place; the checkpoint knows the text, too
+    let Ok(record) = DataRecord::open(&data) else { return Ok(()) };
+    let (now, then) = (text.sha256().to_owned(), record.text_sha256);
     if now != then {
         let key = format!("the content of {} (SHA-256)", text.name());
         return Err(TrainError::Changed { key, now, then }.into());
