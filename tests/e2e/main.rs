@@ -19,6 +19,7 @@ mod repository;
 mod resume;
 mod sample;
 mod settings;
+mod strangers;
 mod support;
 mod terminal;
 mod tokenizer;

@@ -13,8 +13,8 @@ use candle_core::Device;
 use softdict_checkpoint::Which;
 use softdict_corpus::Tale;
 use softdict_model::{ModelConfig, Parameters};
-use softdict_tokenizer::{DataRecord, Dataset, Kind, TextFile, Tokenizer, encode_to_file};
-use softdict_trainer::{Objective, Schedule, TrainError};
+use softdict_tokenizer::{Dataset, Kind, TextFile, Tokenizer, encode_to_file};
+use softdict_trainer::{Objective, Schedule, State, TrainError};
 use std::path::{Path, PathBuf};
 
 /// Lines of the embedded tales that a run without a text is trained on, and their seed.
@@ -249,7 +249,7 @@ pub(super) fn resumed(
     let (dataset, text_name) = match &args.text {
         Some(_) => {
             let text = text(args, settings.train.objective)?;
-            check_same_text(run, &text)?;
+            check_same_text(run, &folder, &text)?;
             let fraction = settings.data.val_fraction;
             let (dataset, _) =
                 Dataset::open_or_encode(&tokenizer, &text, run.join("data"), fraction, &mut |_, _| ())?;
@@ -262,18 +262,18 @@ pub(super) fn resumed(
 }
 
 /// # Errors
-/// When the text's content is not that of the run's ids.
-fn check_same_text(run: &Path, text: &TextFile) -> anyhow::Result<()> {
-    let data = run.join("data");
-    if data.is_symlink() && Dataset::open(&data).is_err() {
-        anyhow::bail!("{}: it is a link, and nothing is written through one", data.display());
-    }
-    // without a record the ids are lost, and those of this text take their place; the checkpoint knows the text, too
-    let Ok(record) = DataRecord::open(&data) else { return Ok(()) };
-    let (now, then) = (text.sha256().to_owned(), record.text_sha256);
+/// When the text's content is not what the checkpoint was trained on, or the ids would have to be made again elsewhere.
+fn check_same_text(run: &Path, folder: &Path, text: &TextFile) -> anyhow::Result<()> {
+    let (_, state) = softdict_checkpoint::load_trainer(folder)?;
+    let then = State::from_json(folder, state)?.text_sha256;
+    let now = text.sha256().to_owned();
     if now != then {
         let key = format!("the content of {} (SHA-256)", text.name());
         return Err(TrainError::Changed { key, now, then }.into());
+    }
+    let data = run.join("data");
+    if data.is_symlink() && Dataset::open(&data).is_err() {
+        anyhow::bail!("{}: it is a link, and nothing is written through one", data.display());
     }
     Ok(())
 }
