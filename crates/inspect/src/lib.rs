@@ -36,6 +36,7 @@ mod maps;
 pub mod passages;
 pub mod patch;
 pub mod report;
+mod rows;
 pub mod scores;
 pub mod survey;
 

@@ -3,12 +3,9 @@
 use crate::ablation::Ablation;
 use crate::capture::each_layer;
 use crate::error::{InspectError, Result};
+use crate::rows::check_row;
 use softdict_model::{Tap, Transformer};
 use std::cell::RefCell;
-
-/// How far a row's sum may be from 1: f32 rounding over thousands of keys stays well below it, and a
-/// wrong softmax or a dropped weight does not.
-const ROW_SUM_TOLERANCE: f64 = 1e-3;
 
 /// What a report says beside the weights.
 #[derive(Debug, Clone, Default)]
@@ -227,38 +224,6 @@ fn check_lists(parts: &MapParts) -> Result<()> {
 
 fn length(what: &'static str, expected: usize, found: usize) -> Result<()> {
     if expected == found { Ok(()) } else { Err(InspectError::Length { what, expected, found }) }
-}
-
-/// What is wrong with a row, before it is known whose row it is.
-enum Fault {
-    Weight { key: usize, weight: f32 },
-    Future { key: usize, weight: f32 },
-    Sum(f64),
-}
-
-impl Fault {
-    fn at(self, layer: usize, head: usize, row: usize) -> InspectError {
-        match self {
-            Self::Weight { key, weight } => InspectError::Weight { layer, head, row, key, weight },
-            Self::Future { key, weight } => InspectError::Future { layer, head, row, key, weight },
-            Self::Sum(sum) => InspectError::RowSum { layer, head, row, sum },
-        }
-    }
-}
-
-fn check_row(weights: &[f32], row: usize, causal: bool) -> std::result::Result<(), Fault> {
-    let mut sum = 0.0;
-    for (key, &weight) in weights.iter().enumerate() {
-        // also refuses NaN, which compares with nothing
-        if !(0.0..=1.0 + ROW_SUM_TOLERANCE).contains(&f64::from(weight)) {
-            return Err(Fault::Weight { key, weight });
-        }
-        if causal && key > row && weight != 0.0 {
-            return Err(Fault::Future { key, weight });
-        }
-        sum += f64::from(weight);
-    }
-    if (sum - 1.0).abs() > ROW_SUM_TOLERANCE { Err(Fault::Sum(sum)) } else { Ok(()) }
 }
 
 #[cfg(test)]
