@@ -155,6 +155,15 @@ pub enum Error {
         reason: String,
     },
 
+    /// The `tokenizers` crate panicked: the file has something that the crate takes for impossible.
+    #[error("{name}: the tokenizer cannot be applied: {reason}")]
+    TokenizerPanics {
+        /// The file or the name of the bytes.
+        name: String,
+        /// What the panic said.
+        reason: String,
+    },
+
     /// The `tokenizers` crate failed on a text or on ids.
     #[error("the tokenizer cannot {action}: {source}")]
     Foreign {

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::{Decoder as _, Tokenizer};
@@ -15,7 +16,9 @@ use tokenizers::{Decoder as _, Tokenizer};
 use crate::alphabet;
 use crate::chunk::CHUNKS_PER_THREAD;
 use crate::error::{Error, Result};
+use crate::guard::guarded;
 use crate::kind::DetectedKind;
+use crate::limits;
 use crate::read::{MAX_VOCAB, Parts, added_tokens};
 use crate::table::TokenTable;
 use crate::tokenizer::{Decoder, Encoder};
@@ -23,7 +26,9 @@ use crate::utf8::character_start;
 
 /// Text that a window owns; the crate takes some 400 bytes of memory for each byte of it.
 const WINDOW_BYTES: usize = 128 << 10;
-/// Text that a window looks at beyond what it owns, at each end.
+/// Windows are smaller where a byte of text may become more bytes than this.
+const FULL_WINDOW_GROWTH: f64 = 16.0;
+/// Text that a window looks at beyond what it owns, at each end; no more than it owns.
 const MARGIN_BYTES: usize = 2 << 10;
 /// Tokens that must agree in a row at a seam.
 const AGREEING_TOKENS: usize = 8;
@@ -37,32 +42,46 @@ pub(crate) struct Foreign {
     /// Texts of control tokens that must stay text.
     specials: Vec<(u32, String)>,
     vocab_size: usize,
+    /// Text that a window owns.
+    window: usize,
+    /// The file, for messages.
+    name: String,
 }
 
 /// A token and where it starts in the text.
 type Placed = (usize, u32);
 
 impl Foreign {
-    /// Loads the crate's tokenizer; `file` is `json` parsed.
-    pub(crate) fn parts(json: &[u8], file: &Value, name: &str) -> Result<Parts> {
+    /// Loads the crate's tokenizer.
+    pub(crate) fn parts(file: &Value, name: &str) -> Result<Parts> {
+        let growth = limits::check(file)
+            .map_err(|reason| Error::TokenizerInvalid { name: name.to_owned(), reason })?;
+        guarded(name, || Self::load(file, growth, name))?
+    }
+
+    fn load(file: &Value, growth: f64, name: &str) -> Result<Parts> {
         let invalid = |reason: String| Error::TokenizerInvalid { name: name.to_owned(), reason };
-        let mut inner = Tokenizer::from_bytes(json).map_err(|error| invalid(error.to_string()))?;
+        // what was checked is what is loaded: a key that comes twice in the text is here once
+        let mut inner = Tokenizer::deserialize(file).map_err(|error| invalid(error.to_string()))?;
         // no padding, no cut, no start token, and offsets that include the space before a word
         inner.with_truncation(None).map_err(|error| invalid(error.to_string()))?;
         inner.with_padding(None);
         inner.with_post_processor(None::<PostProcessorWrapper>);
         inner.set_encode_special_tokens(true);
 
-        let largest = inner.get_vocab(true).into_values().max();
-        let vocab_size = match largest.map(|id| id as usize + 1) {
+        let vocab = inner.get_vocab(true);
+        let vocab_size = match vocab.values().max().map(|&id| id as usize + 1) {
             None => return Err(invalid("its vocabulary is empty".to_owned())),
             Some(size) if size > MAX_VOCAB => {
                 return Err(invalid(format!("it has id {}; the largest allowed is {MAX_VOCAB}", size - 1)));
             }
             Some(size) => size,
         };
+        limits::check_largest_id(vocab_size - 1, vocab.len()).map_err(invalid)?;
         let byte_fallback = decoder_steps(&file["decoder"]).iter().any(|step| step["type"] == "ByteFallback");
-        let foreign = Self { specials: specials(&inner, file), inner, byte_fallback, vocab_size };
+        let window = WINDOW_BYTES.min((WINDOW_BYTES as f64 * FULL_WINDOW_GROWTH / growth) as usize);
+        let specials = specials(&inner, file);
+        let foreign = Self { specials, inner, byte_fallback, vocab_size, window, name: name.to_owned() };
         let kind = file["model"]["type"].as_str().unwrap_or("a model without type");
         let encoder = Arc::new(foreign);
         let decoder = match encoder.byte_level_table(file) {
@@ -104,7 +123,7 @@ impl Foreign {
         let mut run: Vec<u8> = Vec::new();
         for &id in ids {
             let unknown = || Error::UnknownId { id, vocab_size: self.vocab_size };
-            let token = self.inner.id_to_token(id).ok_or_else(unknown)?;
+            let token = guarded(&self.name, || self.inner.id_to_token(id))?.ok_or_else(unknown)?;
             if let Some(byte) = byte_of(&token).filter(|_| self.byte_fallback) {
                 run.push(byte);
                 continue;
@@ -116,7 +135,8 @@ impl Foreign {
         match self.inner.get_decoder() {
             None => Ok(tokens.join(" ")),
             Some(decoder) => {
-                decoder.decode(tokens).map_err(|source| Error::Foreign { action: "decode these ids", source })
+                let text = guarded(&self.name, || decoder.decode(tokens))?;
+                text.map_err(|source| Error::Foreign { action: "decode these ids", source })
             }
         }
     }
@@ -134,14 +154,15 @@ impl Foreign {
         range: Range<usize>,
         mut sink: impl FnMut(&[u32], usize) -> Result<(), E>,
     ) -> Result<(), E> {
+        let margin = MARGIN_BYTES.min(self.window);
         let from = |start: usize, owned: &Range<usize>| -> Result<Vec<Placed>> {
-            let end = character_start(bytes, (owned.end + MARGIN_BYTES).min(range.end));
+            let end = character_start(bytes, (owned.end + margin).min(range.end));
             let text = std::str::from_utf8(&bytes[start..end])
                 .map_err(|error| Error::InputNotUtf8 { offset: start + error.valid_up_to() })?;
             self.place(text, start)
         };
         let window = |owned: &Range<usize>| {
-            let start = owned.start.saturating_sub(MARGIN_BYTES).max(range.start);
+            let start = owned.start.saturating_sub(margin).max(range.start);
             from(character_start(bytes, start), owned)
         };
         let mut next = range.start;
@@ -149,7 +170,7 @@ impl Foreign {
         while next < range.end {
             let batch: Vec<Range<usize>> = std::iter::from_fn(|| {
                 let start = next;
-                next = character_start(bytes, range.end.min(start + WINDOW_BYTES));
+                next = character_start(bytes, range.end.min(start + self.window));
                 (start < range.end).then_some(start..next)
             })
             .take(CHUNKS_PER_THREAD * rayon::current_num_threads())
@@ -201,12 +222,17 @@ impl Foreign {
         Ok(parts.collect::<Result<Vec<_>>>()?.concat())
     }
 
+    fn invalid(&self, reason: String) -> Error {
+        Error::TokenizerInvalid { name: self.name.clone(), reason }
+    }
+
     fn place_raw(&self, text: &str, start: usize) -> Result<Vec<Placed>> {
-        let encoding = self
-            .inner
-            .encode(text, false)
+        let encoding = guarded(&self.name, || self.inner.encode(text, false))?
             .map_err(|source| Error::Foreign { action: "encode this text", source })?;
-        let starts = encoding.get_offsets().iter().map(|&(offset, _)| start + offset);
+        limits::check_tokens(encoding.len(), text.len()).map_err(|reason| self.invalid(reason))?;
+        // a normalizer out of order may give offsets that are none
+        let place = |offset: usize| start + character_start(text.as_bytes(), offset.min(text.len()));
+        let starts = encoding.get_offsets().iter().map(|&(offset, _)| place(offset));
         Ok(starts.zip(encoding.get_ids().iter().copied()).collect())
     }
 }

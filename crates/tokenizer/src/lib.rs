@@ -16,8 +16,9 @@
 //!
 //! # Reading order
 //! `kind`, `text`, `train`; `tokenizer`, `encode`, `stream`; `dataset`, `token_file`. Below them: `read` and
-//! `json` (the file format in and out), `table`, `bpe`, `merge`, `foreign` (ways to encode), `split`, `chunk`
-//! (where to cut), `count`, `learn` (BPE training), `piece`, `utf8`, `alphabet`, `mapped`.
+//! `json` (the file format in and out), `limits`, `charsmap` (what a file may ask for), `table`, `bpe`, `merge`,
+//! `foreign`, `guard` (ways to encode), `split`, `chunk` (where to cut), `count`, `learn` (BPE training), `piece`,
+//! `utf8`, `alphabet`, `mapped`.
 //!
 //! # Example
 //! ```
@@ -32,15 +33,18 @@
 
 mod alphabet;
 mod bpe;
+mod charsmap;
 mod chunk;
 mod count;
 mod dataset;
 mod encode;
 mod error;
 mod foreign;
+mod guard;
 mod json;
 mod kind;
 mod learn;
+mod limits;
 mod mapped;
 mod merge;
 mod piece;

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::foreign::Foreign;
 use crate::json::ANY_CHARACTER;
 use crate::kind::DetectedKind;
+use crate::limits::check_largest_id;
 use crate::table::{CharTable, TokenTable};
 use crate::tokenizer::{Decoder, Encoder};
 
@@ -30,10 +31,14 @@ pub(crate) struct Parts {
 
 /// Reads the bytes of a `tokenizer.json`; `name` stands for them in messages.
 pub(crate) fn read(json: &[u8], name: &str) -> Result<Parts> {
-    let file: Value = serde_json::from_slice(json).map_err(Error::json(name))?;
+    let mut file: Value = serde_json::from_slice(json).map_err(Error::json(name))?;
     let invalid = |reason: String| Error::TokenizerInvalid { name: name.to_owned(), reason };
     if !file["model"].is_object() {
         return Err(invalid("it has no \"model\"".to_owned()));
+    }
+    // merges left out at random are for training a model: ids are the same every time here
+    if let Some(dropout) = file["model"].get_mut("dropout") {
+        *dropout = Value::Null;
     }
     let vocab = vocab(&file).map_err(invalid)?;
     check_merges(&file, &vocab).map_err(invalid)?;
@@ -50,7 +55,7 @@ pub(crate) fn read(json: &[u8], name: &str) -> Result<Parts> {
     if let Some(parts) = byte_level(&file, &vocab)? {
         return Ok(parts);
     }
-    Foreign::parts(json, &file, name)
+    Foreign::parts(&file, name)
 }
 
 type Vocab<'a> = HashMap<&'a str, u32>;
@@ -60,13 +65,22 @@ fn vocab(file: &Value) -> Result<Vocab<'_>, String> {
     let Some(entries) = file["model"]["vocab"].as_object() else {
         return Ok(Vocab::new());
     };
-    entries
-        .iter()
-        .map(|(token, id)| match id.as_u64() {
-            Some(value) if value < MAX_VOCAB as u64 => Ok((token.as_str(), value as u32)),
-            _ => Err(format!("token {token:?} has id {id}; ids go from 0 to {}", MAX_VOCAB - 1)),
-        })
-        .collect()
+    let ids = entries.iter().map(|(token, id)| match id.as_u64() {
+        Some(value) if value < MAX_VOCAB as u64 => Ok((token.as_str(), value as u32)),
+        _ => Err(format!("token {token:?} has id {id}; ids go from 0 to {}", MAX_VOCAB - 1)),
+    });
+    let vocab = ids.collect::<Result<Vocab<'_>, String>>()?;
+    let largest = vocab.values().max().map_or(0, |&id| id as usize);
+    check_largest_id(largest, vocab.len())?;
+    let mut by_id: Vec<(u32, &str)> = vocab.iter().map(|(&token, &id)| (id, token)).collect();
+    by_id.sort_unstable();
+    match by_id.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        // the crate gives one of the two back, not the same every time
+        Some(pair) => {
+            Err(format!("tokens {:?} and {:?} have the same id {}", pair[0].1, pair[1].1, pair[0].0))
+        }
+        None => Ok(vocab),
+    }
 }
 
 /// Both sides of a merge and what they make must be tokens; the crate takes that for granted.
@@ -174,7 +188,7 @@ fn tokens_by_id(file: &Value, vocab: &Vocab<'_>) -> Option<Vec<Option<Vec<u8>>>>
     let mut place = |id: u64, bytes: Vec<u8>| {
         let index = usize::try_from(id).ok().filter(|&index| index < MAX_VOCAB)?;
         tokens.resize(tokens.len().max(index + 1), None);
-        // two tokens with one id: let the crate decide
+        // an added token with the id of another: let the crate decide
         tokens[index].replace(bytes).is_none().then_some(())
     };
     for (token, id) in vocab.iter().collect::<Vec<_>>() {

@@ -1,8 +1,9 @@
 //! Damaged tokenizers, texts and token files: refused or used, never a fall.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
-use common::{PROSE, all_kinds};
+use common::{PROSE, all_kinds, foreign};
 use softdict_testkit::fuzz;
 use softdict_tokenizer::{Dataset, Kind, TextFile, Tokenizer};
 
@@ -10,19 +11,35 @@ const MOST_MEMORY: u64 = 400 << 20;
 
 #[test]
 fn a_damaged_tokenizer_is_refused_or_reads_and_writes() {
-    let seeds: Vec<Vec<u8>> = all_kinds(PROSE).iter().map(|tokenizer| tokenizer.to_json().to_vec()).collect();
+    let own = all_kinds(PROSE).map(|tokenizer| tokenizer.to_json().to_vec());
+    let foreign = foreign::kinds().into_iter().map(|file| file.to_string().into_bytes());
+    let seeds: Vec<Vec<u8>> = own.into_iter().chain(foreign).collect();
+    let (mut thread, mut inputs) = (one_thread(), 0);
     fuzz("tokenizer.json", &seeds, MOST_MEMORY, &mut |bytes| {
-        let Ok(tokenizer) = Tokenizer::from_bytes(bytes, "damaged") else { return };
-        for text in ["", "It's 12345 \u{202e}é\n", "\0\u{1F642}"] {
-            if let Ok(ids) = tokenizer.encode(text) {
-                assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
-                let _ = tokenizer.decode(&ids);
-            }
+        inputs += 1;
+        if inputs % 10_000 == 0 {
+            thread = one_thread();
         }
-        let ids: Vec<u32> = (0..tokenizer.vocab_size().min(600) as u32).collect();
-        let _ = tokenizer.decode_bytes(&ids);
-        let _ = tokenizer.decode(&[u32::MAX]);
+        thread.install(|| load_and_use(bytes));
     });
+}
+
+/// A thread of its own: the crate keeps the words of every BPE tokenizer there was until the thread ends.
+fn one_thread() -> rayon::ThreadPool {
+    rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap()
+}
+
+fn load_and_use(bytes: &[u8]) {
+    let Ok(tokenizer) = Tokenizer::from_bytes(bytes, "damaged") else { return };
+    for text in ["", "It's 12345 \u{202e}é\n", "\0\u{1F642}", PROSE] {
+        if let Ok(ids) = tokenizer.encode(text) {
+            assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
+            let _ = tokenizer.decode(&ids);
+        }
+    }
+    let ids: Vec<u32> = (0..tokenizer.vocab_size().min(600) as u32).collect();
+    let _ = tokenizer.decode_bytes(&ids);
+    let _ = tokenizer.decode(&[u32::MAX]);
 }
 
 #[test]

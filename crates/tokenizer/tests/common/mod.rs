@@ -2,6 +2,8 @@
 #![allow(dead_code, clippy::allow_attributes, reason = "each test file uses some of it")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+pub(crate) mod foreign;
+
 use softdict_tokenizer::{Kind, TextFile, Tokenizer};
 
 /// Prose with contractions, numbers, several scripts, runs of spaces and a few lines.
