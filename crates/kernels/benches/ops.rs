@@ -62,7 +62,7 @@ fn operations(criterion: &mut Criterion) {
             ops.norm(Norm { kind, eps: 1e-5 }, &x[0], &x[1], Some(&x[2]))
         });
     }
-    let table = RopeTable::new(TIME, WIDTH / HEADS, 10_000.0).unwrap();
+    let table = RopeTable::new(0..TIME, WIDTH / HEADS, 10_000.0).unwrap();
     let table = Arc::new(table);
     compare(criterion, "rope", &[heads], |ops, x| ops.rope(&table, &x[0], 0));
     let options = Options::plain(true, (HEADS as f32 / WIDTH as f32).sqrt());

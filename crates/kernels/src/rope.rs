@@ -8,25 +8,27 @@ use crate::op::{host, output, tensor, values};
 use crate::parallel::{each, share};
 use crate::simd::vectorized;
 use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Cosines and sines of every position's angles.
-#[derive(Debug)]
+/// Cosines and sines of the angles of some positions.
+#[derive(Debug, Clone)]
 pub struct RopeTable {
     /// Rotated components R of each head; the rest passes through.
     pub rotated: usize,
     /// Positions in the table.
-    pub positions: usize,
-    cos: Vec<f32>, // (positions, R/2)
-    sin: Vec<f32>, // (positions, R/2)
+    pub positions: Range<usize>,
+    frequencies: Vec<f64>, // R/2
+    cos: Vec<f32>,         // (positions, R/2)
+    sin: Vec<f32>,         // (positions, R/2)
 }
 
 impl RopeTable {
-    /// The table of `positions` positions: angle = position·base^(−2i/R).
+    /// The table of `positions`: angle = position·base^(−2i/R).
     ///
     /// # Errors
     /// When `rotated` is odd or zero: rotation needs pairs.
-    pub fn new(positions: usize, rotated: usize, base: f64) -> std::result::Result<Self, KernelError> {
+    pub fn new(positions: Range<usize>, rotated: usize, base: f64) -> std::result::Result<Self, KernelError> {
         if rotated == 0 || !rotated.is_multiple_of(2) {
             return Err(KernelError::Range {
                 op: "rope",
@@ -35,22 +37,46 @@ impl RopeTable {
                 range: "even and positive, rotation needs pairs",
             });
         }
-        let angles: Vec<f64> = (0..positions)
-            .flat_map(|position| {
-                (0..rotated / 2).map(move |i| position as f64 * base.powf(-2.0 * i as f64 / rotated as f64))
-            })
-            .collect();
-        Ok(Self {
+        let mut table = Self {
             rotated,
-            positions,
-            cos: angles.iter().map(|angle| angle.cos() as f32).collect(),
-            sin: angles.iter().map(|angle| angle.sin() as f32).collect(),
-        })
+            positions: positions.start..positions.start,
+            frequencies: (0..rotated / 2).map(|i| base.powf(-2.0 * i as f64 / rotated as f64)).collect(),
+            cos: Vec::new(),
+            sin: Vec::new(),
+        };
+        table.extend(positions.end);
+        Ok(table)
+    }
+
+    /// Makes the table reach to `end`: at least twice as far as before, so that going on token by token costs little.
+    ///
+    /// A context is only a limit, and may be far longer than what a model ever reads.
+    pub fn cover(&mut self, end: usize) {
+        if end > self.positions.end {
+            self.extend(end.max(2 * self.positions.end));
+        }
+    }
+
+    fn extend(&mut self, end: usize) {
+        let more = end.saturating_sub(self.positions.end) * self.frequencies.len();
+        self.cos.reserve(more);
+        self.sin.reserve(more);
+        for position in self.positions.end..end {
+            let angles = self.frequencies.iter().map(|frequency| position as f64 * frequency);
+            self.cos.extend(angles.clone().map(|angle| angle.cos() as f32));
+            self.sin.extend(angles.map(|angle| angle.sin() as f32));
+        }
+        self.positions.end = end.max(self.positions.end);
+    }
+
+    /// Where a range of positions stands in the table.
+    fn places(&self, positions: Range<usize>) -> Range<usize> {
+        let (half, start) = (self.rotated / 2, self.positions.start);
+        (positions.start - start) * half..(positions.end - start) * half
     }
 
     fn at(&self, position: usize) -> (&[f32], &[f32]) {
-        let half = self.rotated / 2;
-        let range = position * half..(position + 1) * half;
+        let range = self.places(position..position + 1);
         (&self.cos[range.clone()], &self.sin[range])
     }
 }
@@ -118,20 +144,28 @@ struct Rope {
 impl Rope {
     fn turned(&self, mut x: Vec<f32>, shape: &Shape, turn: Turn) -> Result<Vec<f32>> {
         let (_, _, time, head_size) = shape.dims4()?;
-        check_fits(&self.table, head_size, self.first + time)?;
+        check_fits(&self.table, head_size, self.first..self.first + time)?;
         let rows = Rows { stride: head_size, heads: 1, head_size, time, first: self.first };
         rotate(&self.table, rows, turn, &mut x);
         Ok(x)
     }
 }
 
-fn check_fits(table: &RopeTable, head_size: usize, end: usize) -> std::result::Result<(), KernelError> {
+fn check_fits(
+    table: &RopeTable,
+    head_size: usize,
+    positions: Range<usize>,
+) -> std::result::Result<(), KernelError> {
     if head_size < table.rotated {
         let (found, range) = (head_size as f64, "at least the number of rotated components");
         return Err(KernelError::Range { op: "rope", what: "the head size", found, range });
     }
-    if end > table.positions {
-        let (found, range) = (end as f64, "at most the positions of the table");
+    if positions.start < table.positions.start {
+        let (found, range) = (positions.start as f64, "at least the first of the table");
+        return Err(KernelError::Range { op: "rope", what: "the first position", found, range });
+    }
+    if positions.end > table.positions.end {
+        let (found, range) = (positions.end as f64, "at most the positions of the table");
         return Err(KernelError::Range { op: "rope", what: "the last position", found, range });
     }
     Ok(())
@@ -163,10 +197,10 @@ pub fn fused(table: &Arc<RopeTable>, x: &Tensor, first: usize) -> Result<Tensor>
 /// The same from plain candle operations, on any device and in any float type.
 pub fn reference(table: &RopeTable, x: &Tensor, first: usize) -> Result<Tensor> {
     let (_, _, time, head_size) = x.dims4()?;
-    check_fits(table, head_size, first + time)?;
-    let half = table.rotated / 2;
+    check_fits(table, head_size, first..first + time)?;
+    let (half, places) = (table.rotated / 2, table.places(first..first + time));
     let angles = |values: &[f32]| -> Result<Tensor> {
-        Tensor::from_slice(&values[first * half..(first + time) * half], (time, half), &Device::Cpu)?
+        Tensor::from_slice(&values[places.clone()], (time, half), &Device::Cpu)?
             .to_device(x.device())?
             .to_dtype(x.dtype())
     };
@@ -190,14 +224,14 @@ mod tests {
     #[test]
     fn rotation_and_its_gradient_are_right() {
         for (rotated, first) in [(6, 0), (4, 3), (2, 1)] {
-            let table = Arc::new(RopeTable::new(9, rotated, 500.0).unwrap());
+            let table = Arc::new(RopeTable::new(0..9, rotated, 500.0).unwrap());
             gradcheck(&[&[2, 3, 5, 6]], |t| fused(&table, &t[0], first), |t| reference(&table, &t[0], first));
         }
     }
 
     #[test]
     fn rotation_keeps_length_and_depends_on_distance_only() {
-        let table = RopeTable::new(20, 4, 100.0).unwrap();
+        let table = RopeTable::new(0..20, 4, 100.0).unwrap();
         let turned = |position: usize, x: [f32; 4]| {
             let mut x = x.to_vec();
             let rows = Rows { stride: 4, heads: 1, head_size: 4, time: 1, first: position };
@@ -214,11 +248,33 @@ mod tests {
 
     #[test]
     fn an_odd_width_and_a_position_beyond_the_table_are_refused() {
-        let message = RopeTable::new(4, 5, 10.0).unwrap_err().to_string();
+        let message = RopeTable::new(0..4, 5, 10.0).unwrap_err().to_string();
         assert!(message.contains('5') && message.contains("pairs"), "{message}");
-        let table = Arc::new(RopeTable::new(4, 2, 10.0).unwrap());
+        let table = Arc::new(RopeTable::new(0..4, 2, 10.0).unwrap());
         let x = Tensor::zeros((1, 1, 5, 2), candle_core::DType::F32, &Device::Cpu).unwrap();
         assert!(fused(&table, &x, 0).unwrap_err().to_string().contains("last position is 5"));
         assert!(reference(&table, &x, 0).is_err());
+        let late = Arc::new(RopeTable::new(3..9, 2, 10.0).unwrap());
+        assert!(fused(&late, &x, 2).unwrap_err().to_string().contains("first position is 2"));
+        fused(&late, &x, 3).unwrap();
+    }
+
+    #[test]
+    fn a_table_that_grew_or_begins_late_has_the_same_angles() {
+        let whole = RopeTable::new(0..40, 6, 500.0).unwrap();
+        let mut grown = RopeTable::new(0..0, 6, 500.0).unwrap();
+        for end in [3, 2, 4, 40] {
+            grown.cover(end);
+        }
+        let late = RopeTable::new(17..40, 6, 500.0).unwrap();
+        assert_eq!([&grown.positions, &late.positions], [&(0..40), &(17..40)]);
+        for position in 0..40 {
+            assert_eq!(grown.at(position), whole.at(position));
+            if position >= 17 {
+                assert_eq!(late.at(position), whole.at(position));
+            }
+        }
+        grown.cover(41);
+        assert_eq!(grown.positions, 0..80);
     }
 }

@@ -56,6 +56,7 @@ impl DropoutPass {
 pub(crate) struct Pass<'a> {
     pub(crate) ops: Ops,
     pub(crate) cache: Option<&'a KvCache>,
+    pub(crate) rope: Option<Arc<RopeTable>>,
     pub(crate) tap: &'a mut dyn Tap,
     pub(crate) dropout: Option<DropoutPass>,
 }
@@ -115,7 +116,6 @@ struct Attention {
     out: Linear,
     query_norm: Option<NormLayer>,
     key_norm: Option<NormLayer>,
-    rope: Option<Arc<RopeTable>>,
     heads: usize,
     kv_heads: usize,
     head_size: usize,
@@ -125,11 +125,7 @@ struct Attention {
 }
 
 impl Attention {
-    fn load(
-        config: &ModelConfig,
-        rope: Option<Arc<RopeTable>>,
-        source: &Source<'_>,
-    ) -> crate::error::Result<Self> {
+    fn load(config: &ModelConfig, source: &Source<'_>) -> crate::error::Result<Self> {
         let head_norm = |name: &str| -> crate::error::Result<Option<NormLayer>> {
             if !config.settings.qk_norm {
                 return Ok(None);
@@ -141,7 +137,6 @@ impl Attention {
             out: Linear::load(&source.at("out"))?,
             query_norm: head_norm("query_norm")?,
             key_norm: head_norm("key_norm")?,
-            rope,
             heads: config.heads,
             kv_heads: config.kv_heads,
             head_size: config.head_size(),
@@ -171,7 +166,7 @@ impl Attention {
         if let Some(norm) = &self.key_norm {
             k = norm.forward(pass.ops, &k)?;
         }
-        if let Some(table) = &self.rope {
+        if let Some(table) = &pass.rope {
             q = pass.ops.rope(table, &q, pass.first())?;
             k = pass.ops.rope(table, &k, pass.first())?;
         }
@@ -242,13 +237,12 @@ impl Block {
     pub(crate) fn load(
         config: &ModelConfig,
         layer: usize,
-        rope: Option<Arc<RopeTable>>,
         source: &Source<'_>,
     ) -> crate::error::Result<Self> {
         Ok(Self {
             layer,
             norm1: NormLayer::load(config.norm(), &source.at("norm1"))?,
-            attention: Attention::load(config, rope, &source.at("attention"))?,
+            attention: Attention::load(config, &source.at("attention"))?,
             norm2: NormLayer::load(config.norm(), &source.at("norm2"))?,
             ffn: FeedForward::load(config, &source.at("ffn"))?,
             parallel: config.settings.parallel_residual,

@@ -4,6 +4,8 @@ use crate::error::{ModelError, Result};
 use crate::settings::{Ffn, Init, ModelSettings, NormChoice, Positions, Scale};
 use softdict_kernels::activation::Activation;
 use softdict_kernels::norm::{Norm, NormKind};
+use softdict_kernels::rope::RopeTable;
+use std::ops::Range;
 
 /// Widths below this start from [`Init::FanIn`] unless told otherwise: 0.02 leaves narrow models stuck.
 const FAN_IN_BELOW: usize = 256;
@@ -191,6 +193,17 @@ impl ModelConfig {
     /// Whether norms have a bias: `LayerNorm` under `bias`, RMSNorm never.
     pub fn norm_bias(&self) -> bool {
         self.settings.bias && self.settings.norm == NormChoice::LayerNorm
+    }
+
+    /// The rotary table of `positions`; none without RoPE.
+    ///
+    /// # Errors
+    /// When the rotated components are no pairs.
+    pub fn rope(&self, positions: Range<usize>) -> Result<Option<RopeTable>> {
+        if self.rotated == 0 {
+            return Ok(None);
+        }
+        Ok(Some(RopeTable::new(positions, self.rotated, self.settings.rope_base)?))
     }
 
     /// Factor on the scores.

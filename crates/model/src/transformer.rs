@@ -10,7 +10,7 @@ use crate::taps::{NoTap, Site, Tap, tapped};
 use candle_core::{Device, Tensor};
 use softdict_kernels::rope::RopeTable;
 use softdict_kernels::{Ops, cross_entropy};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where a part of the model finds its weights: a prefix of their names.
 pub(crate) struct Source<'a> {
@@ -44,6 +44,7 @@ pub struct Transformer {
     device: Device,
     embedding: Tensor,
     positions: Option<Tensor>,
+    rope: Option<Mutex<Arc<RopeTable>>>, // as far as a pass has been
     blocks: Vec<Block>,
     norm: NormLayer,
     head: Tensor,
@@ -94,17 +95,13 @@ impl Transformer {
             Err(ModelError::ParameterShape { name, found: found.dims().to_vec(), expected })
         };
         let source = Source { table: &table, tensor: &checked, prefix: String::new() };
-        let rope = if config.rotated > 0 {
-            Some(Arc::new(RopeTable::new(config.context(), config.rotated, config.settings.rope_base)?))
-        } else {
-            None
-        };
         let embedding = source.get("embedding.weight")?;
         let blocks = (0..config.layers())
-            .map(|layer| Block::load(config, layer, rope.clone(), &source.at(&format!("blocks.{layer}"))))
+            .map(|layer| Block::load(config, layer, &source.at(&format!("blocks.{layer}"))))
             .collect::<Result<Vec<_>>>()?;
         Ok(Self {
             positions: source.find("positions.weight")?,
+            rope: config.rope(0..0)?.map(|table| Mutex::new(Arc::new(table))),
             norm: NormLayer::load(config.norm(), &source.at("norm"))?,
             head: source.find("head.weight")?.unwrap_or_else(|| embedding.clone()),
             config: config.clone(),
@@ -145,7 +142,7 @@ impl Transformer {
         if !self.config.settings.causal {
             return Err(ModelError::uncacheable());
         }
-        cache.check_room(time)?;
+        cache.make_room(time)?;
         let logits = self.run(ids, time, Some(cache), None, tap)?;
         cache.advance(time);
         Ok(logits)
@@ -167,10 +164,8 @@ impl Transformer {
         dropout: Option<DropoutPass>,
         tap: &mut dyn Tap,
     ) -> Result<Tensor> {
-        let (context, first) = (self.config.context(), cache.map_or(0, KvCache::len));
-        if first + time > context {
-            return Err(ModelError::TooLong { length: first + time, context });
-        }
+        let first = cache.map_or(0, KvCache::len);
+        let rope = self.rope(first + time)?;
         if time == 0 || !ids.len().is_multiple_of(time) {
             return Err(ModelError::Batch { inputs: ids.len(), targets: ids.len(), time });
         }
@@ -179,7 +174,7 @@ impl Transformer {
         if let Some(positions) = &self.positions {
             x = x.broadcast_add(&positions.narrow(0, first, time)?)?;
         }
-        let mut pass = Pass { ops: self.ops, cache, tap, dropout };
+        let mut pass = Pass { ops: self.ops, cache, rope, tap, dropout };
         x = pass.drop(x, self.config.settings.dropout, DropoutSite::Embedding)?;
         x = tapped(pass.tap, Site::Embedding, 0, x)?;
         self.finish(0, x, &mut pass)
@@ -192,10 +187,29 @@ impl Transformer {
     /// # Shapes
     /// `residual` `(B, T, C)`, as [`Site::ResidualBefore`] of the layer has it; returns `(B, T, V)`.
     /// # Errors
-    /// When the tensor has another width.
+    /// When the tensor has another width, or is longer than the context.
     pub fn resume(&self, layer: usize, residual: &Tensor, tap: &mut dyn Tap) -> Result<Tensor> {
-        let mut pass = Pass { ops: self.ops, cache: None, tap, dropout: None };
+        let rope = self.rope(residual.dim(1)?)?;
+        let mut pass = Pass { ops: self.ops, cache: None, rope, tap, dropout: None };
         self.finish(layer, residual.clone(), &mut pass)
+    }
+
+    /// The rotary table, which reaches to `length` from here on.
+    ///
+    /// # Errors
+    /// When that is beyond the context.
+    fn rope(&self, length: usize) -> Result<Option<Arc<RopeTable>>> {
+        let context = self.config.context();
+        if length > context {
+            return Err(ModelError::TooLong { length, context });
+        }
+        Ok(self.rope.as_ref().map(|table| {
+            let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+            if length > table.positions.end {
+                Arc::make_mut(&mut table).cover(length);
+            }
+            Arc::clone(&table)
+        }))
     }
 
     /// The sum of a batch's losses in nats, every pass through `tap`.

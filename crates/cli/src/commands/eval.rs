@@ -41,7 +41,8 @@ pub(crate) fn run(args: &Eval) -> anyhow::Result<()> {
     let mut loss = loss(&loaded, &args.ablate, args.text.as_deref(), &device)?;
     let corpus = loaded.corpus_or_tales(args.text.as_deref())?;
     let (split, parts) = parts(&corpus, args.split)?;
-    let batch = batch(args.batch.get(), config, &device);
+    let longest = parts.iter().map(|(tokens, _)| tokens.len()).max().unwrap_or_default();
+    let batch = batch(args.batch.get(), config, longest, &device);
     let mut found = Vec::new();
     for (tokens, size) in parts {
         let evaluation = evaluate(loss.as_mut(), config.context(), tokens, None, batch, masking)?;
@@ -84,10 +85,10 @@ fn parts(
     Ok((called, parts))
 }
 
-/// As many sequences at once as were asked for, or as fit in memory: the result is the same.
-fn batch(wanted: usize, config: &ModelConfig, device: &Device) -> usize {
+/// As many sequences of a text of `tokens` at once as were asked for, or as fit in memory: the result is the same.
+fn batch(wanted: usize, config: &ModelConfig, tokens: usize, device: &Device) -> usize {
     let Some(free) = machine::available_memory().filter(|_| device.is_cpu()) else { return wanted };
-    let (cost, context) = (Cost::new(config), config.context());
+    let (cost, context) = (Cost::new(config), config.context().min(tokens));
     let each = cost.training_bytes(1, context).saturating_sub(cost.training_bytes(0, context)).max(1);
     // half, because others use the machine too
     let most = (free / 2 / each).max(1) as usize;
@@ -176,10 +177,12 @@ mod tests {
     #[test]
     fn a_batch_that_does_not_fit_is_made_smaller() {
         let config = ModelConfig::new(&softdict_model::ModelSettings::default(), 100).unwrap();
-        assert_eq!(batch(3, &config, &Device::Cpu), 3);
+        assert_eq!(batch(3, &config, 1 << 20, &Device::Cpu), 3);
         if machine::available_memory().is_some() {
-            let most = batch(usize::MAX, &config, &Device::Cpu);
+            let most = batch(usize::MAX, &config, 1 << 20, &Device::Cpu);
             assert!((3..1 << 40).contains(&most), "{most}");
+            // a context that no text fills takes no memory
+            assert!(batch(usize::MAX, &config, 2, &Device::Cpu) > 2 * most);
         }
     }
 

@@ -218,9 +218,11 @@ impl Session<'_> {
     /// When the samples, which grow together, do not fit in memory together.
     fn check_memory(&self, prompt: usize) -> anyhow::Result<()> {
         let (config, count) = (self.model.config(), self.options.num_samples);
-        // the cache, and for each token of the prompt its logits and a dozen vectors of the model's width
+        // the cache, which doubles when it is full, and for each token of the prompt its logits and a dozen vectors of the
+        // model's width
+        let cached = prompt.saturating_add(self.options.tokens).saturating_mul(2).min(config.context());
         let row = size_of::<f32>() * (config.vocab_size + 12 * config.width());
-        let each = Cost::new(config).cache_bytes(config.context()).saturating_add(prompt.saturating_mul(row));
+        let each = Cost::new(config).cache_bytes(cached).saturating_add(prompt.saturating_mul(row));
         let needed = (each as u64).saturating_mul(count as u64);
         match available_memory() {
             Some(free) if needed > free => bail!(

@@ -12,8 +12,8 @@ use serde::Serialize;
 use softdict_kernels::linear::{self, Size};
 use softdict_kernels::matmul::Precision;
 use softdict_kernels::norm::{self, Norm, NormKind};
-use softdict_kernels::rope::{self, RopeTable, Rows, Turn};
-use softdict_model::{ModelConfig, ModelError, Parameters};
+use softdict_kernels::rope::{self, Rows, Turn};
+use softdict_model::{ModelConfig, Parameters};
 
 /// Tokens whose keys or logits are formed at a time: V×V numbers never exist.
 const CHUNK: usize = 4096;
@@ -197,11 +197,7 @@ impl<'a> Circuit<'a> {
         if position >= config.context() {
             return Err(InspectError::NoSuch { what: "distance", number: position, count: config.context() });
         }
-        if config.rotated == 0 {
-            return Ok(());
-        }
-        let table = RopeTable::new(config.context(), config.rotated, config.settings.rope_base)
-            .map_err(|error| ModelError::from(candle_core::Error::from(error)))?;
+        let Some(table) = config.rope(position..position + 1)? else { return Ok(()) };
         let size = config.head_size();
         rope::rotate(
             &table,

@@ -94,11 +94,6 @@ impl FusedEngine {
     /// As [`FusedEngine::new`].
     pub fn with_precision(config: &ModelConfig, precision: Precision) -> Result<Self> {
         let table = crate::parameters::ParameterTable::new(config);
-        let rope = if config.rotated > 0 {
-            Some(RopeTable::new(config.context(), config.rotated, config.settings.rope_base)?)
-        } else {
-            None
-        };
         let blocks = (0..config.layers())
             .map(|layer| {
                 let attention = AttentionPart::new(config, &table, layer, precision)?;
@@ -107,7 +102,7 @@ impl FusedEngine {
             .collect::<Result<Vec<_>>>()?;
         Ok(Self {
             config: config.clone(),
-            rope,
+            rope: config.rope(0..0)?,
             embedding: table.range("embedding.weight")?,
             positions: place(&table, "positions.weight"),
             head: HeadPart::new(config, &table, precision)?,
@@ -128,6 +123,9 @@ impl FusedEngine {
         for block in &mut self.blocks {
             block.attention.resize(size);
             block.ffn.resize(size);
+        }
+        if let Some(rope) = &mut self.rope {
+            rope.cover(size.time);
         }
         if rows == self.rows {
             return;

@@ -41,7 +41,7 @@ fn distance(positions: Positions) -> anyhow::Result<f32> {
 fn shift() -> anyhow::Result<f32> {
     use softdict_kernels::Ops;
     use softdict_kernels::rope::RopeTable;
-    let table = std::sync::Arc::new(RopeTable::new(64, 16, 10_000.0)?);
+    let table = std::sync::Arc::new(RopeTable::new(0..64, 16, 10_000.0)?);
     let (q, k) = (super::random::normal(&[1, 1, 6, 16], 1)?, super::random::normal(&[1, 1, 6, 16], 2)?);
     let scores = |first| -> candle_core::Result<candle_core::Tensor> {
         let (q, k) = (Ops::Fused.rope(&table, &q, first)?, Ops::Fused.rope(&table, &k, first)?);

@@ -4,6 +4,7 @@ use super::{Scratch, Step};
 use crate::config::ModelConfig;
 use crate::error::Result;
 use crate::fused::weights::{LinearPlace, NormPlace};
+use crate::kv_cache::room;
 use crate::parameters::ParameterTable;
 use softdict_kernels::activation::{self, Activation};
 use softdict_kernels::attention::{self, Inputs, Layout, Options};
@@ -27,8 +28,9 @@ pub(super) struct Block {
     hidden_width: usize,
     context: usize,
     scale: f32,
-    keys: Vec<f32>,   // (B, G, context, D), after RoPE
-    values: Vec<f32>, // (B, G, context, D)
+    capacity: usize,  // tokens that the cache has room for
+    keys: Vec<f32>,   // (B, G, capacity, D), after RoPE
+    values: Vec<f32>, // (B, G, capacity, D)
 }
 
 impl Block {
@@ -59,6 +61,7 @@ impl Block {
             hidden_width: config.ffn_dim,
             context: config.context(),
             scale: config.score_scale(),
+            capacity: 0,
             keys: Vec::new(),
             values: Vec::new(),
         })
@@ -90,19 +93,39 @@ impl Block {
             }
         }
         let (size, first) = (self.head_size, self.heads * self.head_size);
-        let cached = step.samples * self.kv_heads * self.context * size;
-        if self.keys.len() != cached {
-            (self.keys, self.values) = (memory::zeros(cached), memory::zeros(cached));
-        }
+        self.make_room(step);
         for (row, packed) in packed.chunks_exact(stride).enumerate() {
             let (sample, position) = (row / step.time, step.past + row % step.time);
             let (keys, values) = packed[first..].split_at(self.kv_heads * size);
             for (head, (key, value)) in keys.chunks_exact(size).zip(values.chunks_exact(size)).enumerate() {
-                let at = ((sample * self.kv_heads + head) * self.context + position) * size;
+                let at = ((sample * self.kv_heads + head) * self.capacity + position) * size;
                 self.keys[at..at + size].copy_from_slice(key);
                 self.values[at..at + size].copy_from_slice(value);
             }
         }
+    }
+
+    /// Makes the cache fit the samples and their new tokens; what it holds of them stays.
+    fn make_room(&mut self, step: Step) {
+        let (rows, size, needed) = (step.samples * self.kv_heads, self.head_size, step.past + step.time);
+        let fits = self.keys.len() == rows * self.capacity * size;
+        if fits && needed <= self.capacity {
+            return;
+        }
+        // other samples come with nothing to keep
+        let before = if fits { self.capacity } else { 0 };
+        let (capacity, kept) = (room(before, needed, self.context), step.past * size);
+        for buffer in [&mut self.keys, &mut self.values] {
+            let mut longer = memory::zeros(rows * capacity * size);
+            if kept > 0 {
+                let old = buffer.chunks_exact(before * size);
+                for (new, old) in longer.chunks_exact_mut(capacity * size).zip(old) {
+                    new[..kept].copy_from_slice(&old[..kept]);
+                }
+            }
+            *buffer = longer;
+        }
+        self.capacity = capacity;
     }
 
     /// Replaces queries and keys by their norms.
@@ -156,7 +179,7 @@ impl Block {
                 kv_heads: self.kv_heads,
                 head_size: self.head_size,
                 keys,
-                capacity: self.context,
+                capacity: self.capacity,
             };
             let queries = (packed.as_slice(), stride);
             decode::attention(size, self.scale, queries, &self.keys, &self.values, scores, joined);
@@ -172,7 +195,7 @@ impl Block {
             head_size: self.head_size,
         };
         let options = Options::plain(true, self.scale);
-        let cached = Layout::by_head(self.kv_heads, self.context, self.head_size);
+        let cached = Layout::by_head(self.kv_heads, self.capacity, self.head_size);
         let inputs = Inputs {
             q: (packed, Layout::by_row(stride, step.time, self.head_size, 0)),
             k: (&self.keys, cached),

@@ -1,6 +1,6 @@
 //! Decoding by hand over the CPU kernels: the KV cache, and the logits of what comes next.
 //!
-//! The same mathematics as the training pass, forward only, over buffers made once. A prompt goes through the training
+//! The same mathematics as the training pass, forward only, over buffers that are kept and grow with what is read. A prompt goes through the training
 //! pass's kernels; one more token of each sample goes through [`softdict_kernels::decode`], which reads every weight
 //! once. Nothing after the last layer's keys and values needs any row but a sample's last, so nothing else is computed.
 
@@ -50,7 +50,7 @@ struct Scratch {
     packed: Vec<f32>,      // (M, (H + 2G)·D)
     heads: Vec<f32>,       // D, a head before its norm
     joined: Vec<f32>,      // (M, H·D)
-    scores: Vec<f32>,      // (B, H, context)
+    scores: Vec<f32>,      // (B, H, S)
     log_sum_exp: Vec<f32>, // (B, H, T), as well
     raised: Vec<f32>,      // (M, F), for SwiGLU (M, 2F)
     hidden: Vec<f32>,      // (M, F)
@@ -87,17 +87,12 @@ impl<'a> Decoder<'a> {
         }
         let table = parameters.table().as_ref();
         check_shapes(config, table)?;
-        let rope = if config.rotated > 0 {
-            Some(RopeTable::new(config.context(), config.rotated, config.settings.rope_base)?)
-        } else {
-            None
-        };
         let (width, classes) = (config.width(), config.vocab_size);
         let head = if config.settings.tied { "embedding" } else { "head" };
         let embedding = table.range("embedding.weight")?;
         Ok(Self {
             values: parameters.values(),
-            rope,
+            rope: config.rope(0..0)?,
             embedding: embedding.start..embedding.start + classes * width,
             positions: place(table, "positions.weight"),
             blocks: (0..config.layers())
@@ -158,6 +153,9 @@ impl<'a> Decoder<'a> {
         if let Some(positions) = &self.positions {
             let positions = &values[positions.clone()][step.past * width..(step.past + step.time) * width];
             stream.chunks_exact_mut(step.time * width).for_each(|sample| add_assign(sample, positions));
+        }
+        if let Some(rope) = &mut self.rope {
+            rope.cover(step.past + step.time);
         }
         let last = self.config.layers() - 1;
         for (layer, block) in self.blocks.iter_mut().enumerate() {

@@ -5,7 +5,7 @@ use crate::config::ModelConfig;
 use crate::fused::tests::{VOCABULARY, base, ids, parameters, variants};
 use crate::parameters::Parameters;
 use crate::settings::{Ffn, ModelSettings};
-use crate::{NoTap, Transformer};
+use crate::{CachedTransformer, NoTap, Reader, Transformer};
 use candle_core::Device;
 
 /// Logits of the transformer at every position of one sequence, `(T, V)`.
@@ -77,6 +77,39 @@ fn samples_read_together_are_read_as_each_alone() {
             let logits = together.read(&fresh, piece.len()).unwrap();
             for (logits, expected) in logits.chunks_exact(VOCABULARY).zip(&expected) {
                 assert_near(name, logits, &expected[number]);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_read_stays_when_the_buffers_grow_whoever_reads() {
+    let settings = ModelSettings { context: 150, kv_heads: Some(2), ..base() };
+    let config = ModelConfig::new(&settings, VOCABULARY).unwrap();
+    let parameters = parameters(&config);
+    let model = Transformer::new(&config, &parameters, &Device::Cpu).unwrap();
+    let mut decoder = Decoder::new(&config, &parameters).unwrap();
+    let mut cached = CachedTransformer::new(model);
+    // again with other samples, in buffers that are long already; one grows while it is read as a prompt
+    let rounds: [&[usize]; 3] = [&[60, 1, 1, 1, 1, 1, 1, 63, 1, 20], &[10, 1, 1, 138], &[149, 1]];
+    for (samples, pieces) in (2..).zip(rounds) {
+        decoder.clear();
+        cached.clear();
+        let texts: Vec<Vec<u32>> = (0..samples).map(|sample| ids(150, sample)).collect();
+        let mut expected = Vec::new();
+        for text in &texts {
+            expected.push(transformer(&config, &parameters, text));
+        }
+        let mut at = 0;
+        for &piece in pieces {
+            let fresh: Vec<u32> = texts.iter().flat_map(|text| &text[at..at + piece]).copied().collect();
+            at += piece;
+            let last = (at - 1) * VOCABULARY..at * VOCABULARY;
+            let expected: Vec<f32> =
+                expected.iter().flat_map(|logits| &logits[last.clone()]).copied().collect();
+            let readers: [&mut dyn Reader; 2] = [&mut decoder, &mut cached];
+            for reader in readers {
+                assert_near(&format!("{at} tokens"), reader.read(&fresh, piece).unwrap(), &expected);
             }
         }
     }
