@@ -129,7 +129,7 @@ fn ids_are_made_again_only_when_something_changed() {
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
     let message = Dataset::open(folder).unwrap_err().to_string();
-    assert!(message.contains("train.bin") && message.contains("delete it"), "{message}");
+    assert!(message.contains("train.bin") && message.contains("made anew"), "{message}");
     assert!(!reused(&byte_kind, &other, 0.5));
     // whole, but of another text than the record says
     std::fs::copy(folder.join("val.bin"), &path).unwrap();
