@@ -7,6 +7,7 @@ mod bench;
 mod checkpoint;
 mod circuits;
 mod configs;
+mod copies;
 mod export;
 mod faults;
 mod formats;

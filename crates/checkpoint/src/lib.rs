@@ -26,7 +26,7 @@ pub use folder::{OWN_FILES, clean_up, remove_checkpoint};
 pub use hf::Family;
 pub use load::{Checkpoint, load};
 pub use manifest::{FileRecord, Manifest, Progress};
-pub use run::{Which, list_steps, point, prune, resolve, step_folder};
+pub use run::{Which, list_steps, mend_pointers, point, prune, resolve, step_folder};
 pub use save::{Contents, annotate, save, save_as};
 pub use tensors::WeightType;
 pub use trainer::{TrainerState, TrainerTensors, load_trainer};

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::file::read_limited;
 use crate::folder::remove_checkpoint;
+use crate::manifest::Manifest;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -124,6 +125,36 @@ fn pointed(run: &Path, name: &str) -> Result<Option<PathBuf>> {
 pub fn point(run: &Path, name: &str, target: &str) -> Result<()> {
     let link = run.join(plain(run, name)?);
     softdict_files::link(&link, plain(run, target)?).map_err(Error::io(&link, "point to the checkpoint"))
+}
+
+/// Makes links again of pointers that copying or packing a run made folders of.
+///
+/// A folder that holds a checkpoint is taken as that of its step, where there is none; one that holds nothing goes. To be
+/// called while nobody else writes to the run.
+///
+/// # Errors
+/// When a pointer's folder is damaged, or something cannot be moved.
+pub fn mend_pointers(run: &Path) -> Result<()> {
+    for name in [Which::Last, Which::Best].map(Which::name) {
+        let pointer = run.join(name);
+        if !fs::symlink_metadata(&pointer).is_ok_and(|metadata| metadata.is_dir()) {
+            continue;
+        }
+        let Some(manifest) = Manifest::read(&pointer)? else {
+            // stays when something is in it, and is an error where it is needed
+            let _ = fs::remove_dir(&pointer);
+            continue;
+        };
+        let step = step_folder(manifest.progress.step);
+        let home = run.join(&step);
+        if fs::symlink_metadata(&home).is_ok() {
+            remove_checkpoint(&pointer)?;
+        } else {
+            fs::rename(&pointer, &home).map_err(Error::io(&home, "take the checkpoint's name"))?;
+        }
+        point(run, name, &step)?;
+    }
+    Ok(())
 }
 
 /// Steps and folders of all checkpoints of a run, oldest first.

@@ -64,11 +64,10 @@ fn beyond(parameters: &Parameters, dtype: WeightType) -> Option<(String, f32)> {
 /// Replaces what a checkpoint says of its progress, once it has been evaluated.
 ///
 /// # Errors
-/// When `folder` is no checkpoint of ours, or its manifest cannot be written.
+/// When its manifest cannot be written. Without one there is nothing that could be wrong.
 pub fn annotate(folder: &Path, progress: Progress) -> Result<()> {
     let path = folder.join(MANIFEST);
-    let need = "only a checkpoint with a manifest can be annotated";
-    let manifest = Manifest::read(folder)?.ok_or_else(|| Error::Missing { path: path.clone(), need })?;
+    let Some(manifest) = Manifest::read(folder)? else { return Ok(()) };
     write(&path, &pretty(&path, &Manifest { progress, ..manifest })?)
 }
 

@@ -1,18 +1,17 @@
 //! Opening what the commands look at: a checkpoint with its model and tokenizer, and a text as token ids.
 
+use crate::ids::Corpus;
 use crate::machine::device_name;
 use crate::output::{grouped, notice};
-use crate::progress::Bytes;
 use crate::settings::Settings;
 use anyhow::{Context, bail};
 use candle_core::{Device, Tensor};
 use softdict_checkpoint::{Checkpoint, Error, Progress, Which};
 use softdict_corpus::Tale;
-use softdict_files::Unfinished;
 use softdict_kernels::Ops;
 use softdict_model::{CachedTransformer, Decoder, ModelConfig, Parameter, Parameters, Reader, Transformer};
 use softdict_sampler::SampleError;
-use softdict_tokenizer::{Dataset, TextFile, Tokenizer, encode_to_file};
+use softdict_tokenizer::{TextFile, Tokenizer};
 use softdict_trainer::Masking;
 use std::path::{Path, PathBuf};
 
@@ -176,10 +175,26 @@ pub(crate) fn load(path: &Path, which: Which) -> anyhow::Result<(PathBuf, Option
         }
         let now = resolve(path, which)?;
         if now.0 == folder {
+            let loaded = loaded.map_err(|error| match others(&folder) {
+                Some(hint) => anyhow::anyhow!("{error}; {hint}"),
+                None => error.into(),
+            });
             return Ok((folder, chosen, loaded?));
         }
         (folder, chosen) = now;
     }
+}
+
+/// What can be opened instead of a checkpoint of a run that is damaged.
+fn others(folder: &Path) -> Option<String> {
+    let real = folder.canonicalize().ok()?;
+    let steps = softdict_checkpoint::list_steps(&run_around(folder)?).ok()?;
+    let newest = steps.iter().rfind(|(_, other)| *other != real)?;
+    let (run, name) = (folder.parent()?, newest.1.file_name()?);
+    Some(format!(
+        "the run has another checkpoint, {}, to look into or to go on from with --from",
+        run.join(name).display()
+    ))
 }
 
 /// The folder of the checkpoint, and as which of a run's; the last one where a run has no best.
@@ -191,7 +206,7 @@ fn resolve(path: &Path, which: Which) -> anyhow::Result<(PathBuf, Option<Which>)
     }
     let (folder, which) = match softdict_checkpoint::resolve(path, which) {
         Err(Error::NoPointer { .. }) if which == Which::Best => {
-            notice(format!("{}: nothing was evaluated yet, so the last checkpoint is taken", path.display()));
+            notice(format!("{}: it has no best checkpoint, so the last one is taken", path.display()));
             (softdict_checkpoint::resolve(path, Which::Last)?, Which::Last)
         }
         found => (found?, which),
@@ -215,45 +230,6 @@ pub(crate) fn open_tokenizer(path: &Path) -> anyhow::Result<Tokenizer> {
     let own = !path.is_dir() || path.join("tokenizer.json").exists();
     let folder = if own { path.to_path_buf() } else { softdict_checkpoint::resolve(path, Which::Last)? };
     Ok(Tokenizer::from_file(folder)?)
-}
-
-/// Token ids to measure on.
-pub(crate) struct Corpus {
-    pub(crate) dataset: Dataset,
-    /// What messages call it.
-    pub(crate) name: String,
-    /// Whether it is another text, all of which is in [`Dataset::train`].
-    pub(crate) foreign: bool,
-    /// Holds the ids of another text, and is removed with them.
-    _folder: Option<(tempfile::TempDir, Unfinished)>,
-}
-
-impl Corpus {
-    fn of_run(run: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Self> {
-        let data = run.join("data");
-        let dataset = Dataset::open(&data).with_context(|| {
-            format!("{} has no token ids of its text; give a text after the checkpoint", run.display())
-        })?;
-        if dataset.record.tokenizer_sha256 != tokenizer.sha256() {
-            bail!(
-                "{} was made with another tokenizer than the checkpoint's; give the text after the checkpoint",
-                data.display()
-            );
-        }
-        Ok(Self { dataset, name: run.display().to_string(), foreign: false, _folder: None })
-    }
-
-    fn of_text(text: &TextFile, tokenizer: &Tokenizer) -> anyhow::Result<Self> {
-        text.notes().iter().for_each(notice);
-        let folder = tempfile::tempdir().context("no temporary folder for the token ids (TMPDIR)")?;
-        // goes when a signal ends the program, too
-        let unfinished = Unfinished::new(folder.path().to_path_buf());
-        let mut bytes = Bytes::new("tokenizing");
-        let dataset =
-            encode_to_file(tokenizer, text, folder.path(), 0.0, &mut |done, total| bytes.set(done, total))
-                .with_context(|| text.name().to_owned())?;
-        Ok(Self { dataset, name: text.name().to_owned(), foreign: true, _folder: Some((folder, unfinished)) })
-    }
 }
 
 #[cfg(test)]

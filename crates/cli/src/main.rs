@@ -8,6 +8,7 @@ mod args;
 mod checkpoint;
 mod commands;
 mod defaults;
+mod ids;
 mod machine;
 mod metrics;
 mod output;

@@ -43,7 +43,9 @@ pub(crate) fn error(error: &anyhow::Error) {
     for cause in error.chain().map(ToString::to_string) {
         // transparent wrappers and messages that quote their source repeat it
         if !message.ends_with(&cause) {
-            message = if message.is_empty() { cause } else { format!("{message}: {cause}") };
+            // a cause that names the same file needs it once
+            let whole = message.is_empty() || cause.starts_with(&format!("{message}:"));
+            message = if whole { cause } else { format!("{message}: {cause}") };
         }
     }
     // candle adds a backtrace where RUST_BACKTRACE asks for one, and what comes from a file may hold lines of its own

@@ -1,6 +1,6 @@
 //! Windows of a text that heads are looked at on.
 
-use crate::checkpoint::Corpus;
+use crate::ids::Corpus;
 use crate::output;
 use softdict_inspect::FORMING;
 use softdict_inspect::ablation::Batch;

@@ -54,7 +54,7 @@ pub enum Error {
     /// The text is not UTF-8.
     #[error(
         "{name}: not valid UTF-8 at byte offset {offset} (byte 0x{byte:02X}); convert it to UTF-8, or \
-         read it as bytes with `--set tokenizer.kind=byte`"
+         train on its bytes (train --set tokenizer.kind=byte)"
     )]
     TextNotUtf8 {
         /// The file or the name of the text.

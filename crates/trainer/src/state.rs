@@ -47,7 +47,19 @@ pub fn first_difference(now: &Value, then: &Value) -> Option<[String; 3]> {
         keys.map(move |(key, now)| (format!("{section}.{key}"), now, then.and_then(|then| then.get(key))))
     });
     let (name, now, then) = all.find(|(_, now, then)| *then != Some(now))?;
-    Some([name, now.to_string(), then.map_or("absent".to_owned(), Value::to_string)])
+    Some([name, shown(now), then.map_or("absent".to_owned(), shown)])
+}
+
+/// A setting as somebody would write it: those that are f32 have fewer digits than JSON's f64.
+fn shown(value: &Value) -> String {
+    let narrow = value
+        .as_f64()
+        .map(|number| number as f32)
+        .filter(|narrow| Some(f64::from(*narrow)) == value.as_f64());
+    match narrow {
+        Some(narrow) if value.is_f64() => narrow.to_string(),
+        _ => value.to_string(),
+    }
 }
 
 impl State {
@@ -122,6 +134,8 @@ mod tests {
         assert_eq!(first_difference(&then, &then), None);
         let now = serde_json::json!({"model": {"width": 8}, "train": {"seed": 2, "batch": 4}});
         assert_eq!(first_difference(&now, &then), Some(["train.seed", "2", "1"].map(str::to_owned)));
+        assert_eq!(shown(&serde_json::json!(0.1_f32)), "0.1");
+        assert_eq!(shown(&serde_json::json!(0.1_f64)), "0.1");
         let more = serde_json::json!({"model": {"width": 8, "depth": 2}});
         assert_eq!(first_difference(&more, &then), Some(["model.depth", "2", "absent"].map(str::to_owned)));
     }

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 pub(crate) struct Export {
     /// A run or checkpoint folder
     pub(crate) checkpoint: PathBuf,
-    /// For which programs
-    #[arg(long, default_value = "hf")]
-    pub(crate) format: ExportFormat,
+    /// For which programs [default: by the name, npz for .npz, else hf]
+    #[arg(long)]
+    pub(crate) format: Option<ExportFormat>,
     /// How weights are stored
     #[arg(long, value_name = "DTYPE", default_value = "f32")]
     pub(crate) dtype: Stored,

@@ -2,7 +2,8 @@
 
 use crate::ablate::replacements;
 use crate::args::{Eval, Split};
-use crate::checkpoint::{self, Corpus, Loaded};
+use crate::checkpoint::{self, Loaded};
+use crate::ids::Corpus;
 use crate::{machine, output};
 use anyhow::bail;
 use candle_core::Device;

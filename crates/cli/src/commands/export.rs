@@ -12,7 +12,12 @@ use std::path::Path;
 pub(crate) fn run(args: &Export) -> anyhow::Result<()> {
     let out = &args.out;
     let (folder, _, checkpoint) = checkpoint::load(&args.checkpoint, args.which.into())?;
-    match args.format {
+    let by_name = if out.extension().is_some_and(|extension| extension == "npz") {
+        ExportFormat::Npz
+    } else {
+        ExportFormat::Hf
+    };
+    match args.format.unwrap_or(by_name) {
         ExportFormat::Hf => as_folder(out, &checkpoint, args.dtype)?,
         ExportFormat::Npz => as_arrays(out, &checkpoint, args.dtype)?,
     }

@@ -4,7 +4,7 @@ use super::Trainer;
 use crate::error::{Result, TrainError};
 use crate::evaluate::{evaluate, is_evaluated};
 use crate::events::Event;
-use softdict_checkpoint::{Contents, Progress, TrainerState};
+use softdict_checkpoint::{Contents, Progress, TrainerState, Which};
 use softdict_model::Batch;
 
 impl Trainer<'_> {
@@ -60,7 +60,31 @@ impl Trainer<'_> {
 
     /// A folder that was moved away must not come into being again half full, and what stands in its place is not ours.
     fn check_place(&self) -> Result<()> {
-        self.place.check().map_err(TrainError::io(self.job.run, "go on in"))
+        self.place.check().map_err(TrainError::io(self.job.run, "go on in this folder, which was moved or replaced (what went along goes on from there by --resume)"))
+    }
+
+    /// Points to the best checkpoint again where that pointer was lost. Where the checkpoint is lost, the best from here on
+    /// takes its place; returns its step.
+    ///
+    /// # Errors
+    /// When the run's folder cannot be read or written.
+    pub fn restore_best(&mut self) -> Result<Option<u64>> {
+        let (run, Some(best)) = (self.job.run, self.state.best) else { return Ok(None) };
+        if softdict_checkpoint::resolve(run, Which::Best).is_ok() {
+            return Ok(None);
+        }
+        let pointer = run.join(Which::Best.name());
+        if pointer.is_symlink() {
+            std::fs::remove_file(&pointer)
+                .map_err(TrainError::io(&pointer, "remove the pointer that leads nowhere in"))?;
+        }
+        if softdict_checkpoint::list_steps(run)?.iter().any(|(step, _)| *step == best.step) {
+            let name = softdict_checkpoint::step_folder(best.step);
+            softdict_checkpoint::point(run, Which::Best.name(), &name)?;
+            return Ok(None);
+        }
+        (self.state.best, self.state.since_best) = (None, 0);
+        Ok(Some(best.step))
     }
 
     pub(super) fn save(&mut self, tell: &mut dyn FnMut(&Event) -> Result<()>) -> Result<()> {

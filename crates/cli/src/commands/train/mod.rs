@@ -30,8 +30,13 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
     let device = machine::prepare(&args.machine)?;
     let run = folder::folder(args)?;
     let lock = run.exists().then(|| Lock::take(&run)).transpose()?;
-    // what a killed run left behind
-    softdict_checkpoint::clean_up(&run)?;
+    if lock.is_some() {
+        // what a killed run left behind; in a folder that nobody holds it may be another one's work
+        softdict_checkpoint::clean_up(&run)?;
+        if args.resume {
+            softdict_checkpoint::mend_pointers(&run)?;
+        }
+    }
     let prepared = if args.resume {
         prepare::resumed(args, &run, &device, lock)?
     } else {
@@ -70,6 +75,11 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
         ));
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(step) = trainer.restore_best()? {
+        output::notice(format!(
+            "the best checkpoint, of step {step}, is gone: the best from here on takes its place"
+        ));
+    }
     let path = run.join("settings.toml");
     softdict_files::write(&path, settings.to_toml()?.as_bytes())
         .with_context(|| path.display().to_string())?;
@@ -90,7 +100,7 @@ fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -
     let why = match outcome.reason {
         EndReason::Finished => "finished",
         EndReason::Patience => "stopped: the validation loss no longer falls",
-        EndReason::Stopped => "stopped by a signal; go on with --resume",
+        EndReason::Stopped => "stopped by a signal",
     };
     let best = outcome.best.map_or(String::new(), |best| {
         format!("; best validation loss {:.4} at step {}", best.val_loss, best.step)
@@ -102,7 +112,7 @@ fn finish(run: &Path, outcome: &Outcome, prepared: &Prepared, device: &Device) -
     };
     output::notice(format!("{why} after step {}{best}{spikes}", outcome.step));
     if outcome.reason == EndReason::Stopped {
-        output::notice(format!("checkpoint: {shown}"));
+        output::notice(format!("checkpoint: {shown}\nto go on: softdict train --resume --out {named}"));
         return Ok(());
     }
     let loaded = checkpoint::open(run, Which::Best, device)?;

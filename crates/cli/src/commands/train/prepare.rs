@@ -4,6 +4,7 @@ use super::folder::{Staged, refuse_used};
 use super::lock::Lock;
 use crate::args::Train;
 use crate::checkpoint::{self, Loaded};
+use crate::output::quoted;
 use crate::progress::Bytes;
 use crate::settings::{Settings, TokenizerSettings, mentions, of_file, of_named};
 use crate::summary::check_memory;
@@ -98,6 +99,16 @@ pub(super) fn started(
         }
     };
     let mut settings = base.with(file, &args.set)?;
+    if let Some(from) = &from {
+        refuse_own_tokenizer(args, &settings, &from.tokenizer)?;
+        let inside = from.folder.canonicalize().ok().zip(run.canonicalize().ok());
+        if inside.is_some_and(|(from, run)| from.starts_with(run)) {
+            return Err(usage(format!(
+                "--from {}: it is in the run that is to be replaced; choose another --out",
+                from.folder.display()
+            )));
+        }
+    }
     if !mentions(file.map(|(_, text)| text), &args.set, "train", "warmup_steps") {
         // a short run by the defaults still reaches its learning rate
         settings.train.warmup_steps = settings.train.warmup_steps.min(settings.train.steps / 10);
@@ -150,6 +161,23 @@ fn encode(
     if found <= context {
         let text = text.name().to_owned();
         return Err(TrainError::TooShort { text, found, needed: context + 1, context }.into());
+    }
+    Ok(())
+}
+
+/// # Errors
+/// When the command line asks for a vocabulary that a checkpoint cannot have.
+fn refuse_own_tokenizer(args: &Train, asked: &Settings, own: &Tokenizer) -> anyhow::Result<()> {
+    let TokenizerSettings { kind, vocab_size } = &asked.tokenizer;
+    let other_kind = *kind != Kind::Auto && kind.to_string() != own.kind().to_string();
+    let other_size = vocab_size.is_some_and(|size| size != own.vocab_size());
+    for (key, other) in [("kind", other_kind), ("vocab_size", other_size)] {
+        if other && mentions(None, &args.set, "tokenizer", key) {
+            let (kind, size) = (own.kind(), own.vocab_size());
+            return Err(usage(format!(
+                "--set tokenizer.{key}: with --from the vocabulary is the checkpoint's, {kind} with {size} entries"
+            )));
+        }
     }
     Ok(())
 }
@@ -216,7 +244,13 @@ pub(super) fn resumed(
 ) -> anyhow::Result<Prepared> {
     let path = run.join("settings.toml");
     if !path.exists() {
-        anyhow::bail!("{}: no run to resume here (settings.toml is missing)", run.display());
+        let has_steps = run.is_dir() && !softdict_checkpoint::list_steps(run)?.is_empty();
+        let way_out = if has_steps {
+            format!("begin a new run with its weights: --from {} --out NEW", quoted(run))
+        } else {
+            "a run that was cut off before its first step is begun again without --resume; --out names another folder".into()
+        };
+        anyhow::bail!("{}: no run to resume here (settings.toml is missing); {way_out}", run.display());
     }
     let (name, content) = of_file(&path)?;
     let then = Settings::default().with(Some((&name, &content)), &[])?;
@@ -231,7 +265,7 @@ pub(super) fn resumed(
     }
     let (now, before) = (&settings.train, &then.train);
     let follows_steps = now.schedule == Schedule::Wsd || now.decay_steps.is_none();
-    if now.steps != before.steps && now.schedule != Schedule::Constant && follows_steps {
+    if now.steps > before.steps && now.schedule != Schedule::Constant && follows_steps {
         output::notice(format!(
             "train.steps = {} instead of {}: the learning rate falls until there, so what follows is another course than the one \
              begun",
@@ -241,21 +275,23 @@ pub(super) fn resumed(
     // the run has its tokenizer: the file that it came from may be gone
     Settings { tokenizer: TokenizerSettings::default(), ..settings.clone() }.check()?;
     let folder = softdict_checkpoint::resolve(run, Which::Last)?;
-    let checkpoint = softdict_checkpoint::load(&folder)?;
+    let (_, _, checkpoint) = checkpoint::load(&folder, Which::Last)?;
     check_memory(&settings, &checkpoint.config, device, args.force)?;
     let json =
         checkpoint.tokenizer.with_context(|| format!("{}: tokenizer.json is missing", folder.display()))?;
     let tokenizer = Tokenizer::from_bytes(json, &folder.join("tokenizer.json").display().to_string())?;
-    let (dataset, text_name) = match &args.text {
-        Some(_) => {
-            let text = text(args, settings.train.objective)?;
-            check_same_text(run, &folder, &text)?;
-            let fraction = settings.data.val_fraction;
-            let (dataset, _) =
-                Dataset::open_or_encode(&tokenizer, &text, run.join("data"), fraction, &mut |_, _| ())?;
-            (dataset, text.name().to_owned())
-        }
-        None => (Dataset::open(run.join("data"))?, "the run's text".to_owned()),
+    let (dataset, text_name) = if args.text.is_some() {
+        let text = text(args, settings.train.objective)
+            .context("a run that goes on has the ids of its text, which can be left out")?;
+        check_same_text(run, &folder, &text)?;
+        let fraction = settings.data.val_fraction;
+        let (dataset, _) =
+            Dataset::open_or_encode(&tokenizer, &text, run.join("data"), fraction, &mut |_, _| ())?;
+        (dataset, text.name().to_owned())
+    } else {
+        let data = Dataset::open(run.join("data"))
+            .context("the run lacks its ids; give it its text again, as in train TEXT --resume")?;
+        (data, "the run's text".to_owned())
     };
     let start = Start::Resume(checkpoint.parameters, folder);
     Ok(Prepared { settings, config: checkpoint.config, tokenizer, dataset, text_name, start, _lock: lock })
