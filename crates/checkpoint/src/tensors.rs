@@ -34,9 +34,11 @@ pub(crate) fn refuse_pickle(path: &Path) -> Result<()> {
     let mut first = Vec::new();
     let read = File::open(path).and_then(|file| file.take(LENGTH).read_to_end(&mut first));
     read.map_err(Error::io(path, "read the file"))?;
+    // arrays of NumPy are a zip archive, too, and run nothing
+    let arrays = path.extension().is_some_and(|extension| extension == "npz");
     // the length of a safetensors header can begin the same way (640 is 0x0280), but no pickle reads as a small one
     let header = first.first_chunk().is_some_and(|length| u64::from_le_bytes(*length) <= MOST_HEADER);
-    if !header && PICKLES.iter().any(|magic| first.starts_with(magic)) {
+    if !header && !arrays && PICKLES.iter().any(|magic| first.starts_with(magic)) {
         return Err(Error::Pickle { path: path.to_path_buf() });
     }
     Ok(())

@@ -9,7 +9,7 @@ use softdict_model::settings::ModelSettings;
 use softdict_testkit::golden_folder;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 type Change = fn(&mut ModelSettings);
 
@@ -52,15 +52,23 @@ fn every_family_comes_back_bit_by_bit_and_twice_the_same() {
     }
 }
 
+/// Folders that transformers wrote.
+const THEIRS: [&str; 6] =
+    ["gpt_neox_untied", "gpt_neox_tied", "gpt_neox_parallel", "gpt_neox_tanh", "llama_gqa_untied", "gpt2"];
+
+/// One of them: as it was read, where it is, and where it is saved as a checkpoint of ours.
+fn taken_over(name: &str) -> (softdict_checkpoint::Checkpoint, PathBuf, tempfile::TempDir, PathBuf) {
+    let (golden, run) = (golden_folder().join(name), tempfile::tempdir().unwrap());
+    let imported = load(&golden).unwrap();
+    let folder = run.path().join("exported");
+    save(&folder, &contents(&imported.config, &imported.parameters)).unwrap();
+    (imported, golden, run, folder)
+}
+
 #[test]
 fn folders_of_transformers_survive_import_and_export() {
-    for name in
-        ["gpt_neox_untied", "gpt_neox_tied", "gpt_neox_parallel", "gpt_neox_tanh", "llama_gqa_untied", "gpt2"]
-    {
-        let (golden, run) = (golden_folder().join(name), tempfile::tempdir().unwrap());
-        let imported = load(&golden).unwrap();
-        let folder = run.path().join("exported");
-        save(&folder, &contents(&imported.config, &imported.parameters)).unwrap();
+    for name in THEIRS {
+        let (imported, golden, _run, folder) = taken_over(name);
         let exported = load(&folder).unwrap();
         assert_eq!((exported.family, &exported.config), (imported.family, &imported.config), "{name}");
         assert_eq!(exported.parameters.values(), imported.parameters.values(), "{name}");
@@ -110,13 +118,8 @@ fn configurations_of_transformers_come_back_in_its_own_words() {
         "scale_attn_weights",
         "n_inner",
     ];
-    for name in
-        ["gpt_neox_untied", "gpt_neox_tied", "gpt_neox_parallel", "gpt_neox_tanh", "llama_gqa_untied", "gpt2"]
-    {
-        let (golden, run) = (golden_folder().join(name), tempfile::tempdir().unwrap());
-        let imported = load(&golden).unwrap();
-        let folder = run.path().join("exported");
-        save(&folder, &contents(&imported.config, &imported.parameters)).unwrap();
+    for name in THEIRS {
+        let (_, golden, _run, folder) = taken_over(name);
         let read = |folder: &Path| -> serde_json::Map<String, serde_json::Value> {
             serde_json::from_slice(&fs::read(folder.join("config.json")).unwrap()).unwrap()
         };

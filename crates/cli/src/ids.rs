@@ -3,7 +3,7 @@
 use crate::output::notice;
 use crate::progress::Bytes;
 use anyhow::{Context, bail};
-use softdict_files::Unfinished;
+use softdict_files::{NEW, Unfinished};
 use softdict_tokenizer::{Dataset, TextFile, Tokenizer, encode_to_file};
 use std::path::Path;
 
@@ -46,7 +46,8 @@ impl Corpus {
     /// When the tokenizer cannot encode it, or there is no place for them.
     pub(crate) fn of_text(text: &TextFile, tokenizer: &Tokenizer) -> anyhow::Result<Self> {
         text.notes().iter().for_each(notice);
-        let folder = tempfile::tempdir().context("no temporary folder for the token ids (TMPDIR)")?;
+        let new = tempfile::Builder::new().prefix(NEW).tempdir();
+        let folder = new.context("no temporary folder for the token ids (TMPDIR)")?;
         // goes when a signal ends the program, too
         let unfinished = Unfinished::new(folder.path().to_path_buf());
         let mut bytes = Bytes::new("tokenizing");

@@ -141,7 +141,8 @@ impl Plan<'_> {
         line(
             "time",
             format!(
-                "about {} ({} tokens/s, {:.1} GFLOP/s, measured)",
+                "{}{} ({} tokens/s, {:.1} GFLOP/s, measured)",
+                if seconds < 0.5 { "" } else { "about " },
                 duration(seconds),
                 grouped((step_tokens as f64 / seconds_per_step) as u64),
                 flops / seconds_per_step / 1e9

@@ -1,5 +1,6 @@
 //! What is not finished: it goes when it is given up, and when a signal ends the program.
 
+use crate::write::NEW;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -43,15 +44,18 @@ impl Drop for Unfinished {
 
 /// Removes everything that is not finished: for a program that is about to end.
 pub fn discard_unfinished() {
-    for path in all(std::mem::take) {
+    // what is in a folder before the folder
+    for path in all(std::mem::take).into_iter().rev() {
         remove(&path);
     }
 }
 
-/// What cannot be removed stays: the error that matters is another one.
+/// What cannot be removed stays: the error that matters is another one. A folder goes with what is in it only where its
+/// name says that all of it is ours.
 fn remove(path: &Path) {
+    let ours = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(NEW));
     let _ = if path.is_dir() && !path.is_symlink() {
-        std::fs::remove_dir_all(path)
+        if ours { std::fs::remove_dir_all(path) } else { std::fs::remove_dir(path) }
     } else {
         std::fs::remove_file(path)
     };
@@ -73,5 +77,20 @@ mod tests {
             }
         }
         assert!(!given_up.exists() && finished.exists());
+    }
+
+    #[test]
+    fn a_folder_that_others_may_use_goes_only_when_it_is_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let [ours, empty, used] =
+            [format!("{NEW}1-1"), "empty".into(), "used".into()].map(|name| folder.path().join(name));
+        for path in [&ours, &empty, &used] {
+            let unfinished = Unfinished::new(path.clone());
+            std::fs::create_dir(path).unwrap();
+            if path != &empty {
+                std::fs::write(unfinished.path().join("x"), "").unwrap();
+            }
+        }
+        assert!(!ours.exists() && !empty.exists() && used.join("x").exists());
     }
 }

@@ -47,7 +47,8 @@ pub(super) fn refuse_used(run: &Path, overwrite: bool) -> anyhow::Result<()> {
 /// [`Staged::publish`] leaves the folder as it was.
 pub(super) struct Staged<'a> {
     run: &'a Path,
-    is_new: bool,
+    /// The folder itself, where there was none: it goes again if nothing comes of it.
+    new: Option<Unfinished>,
     place: Unfinished,
     lock: Option<Lock>,
 }
@@ -62,8 +63,9 @@ impl<'a> Staged<'a> {
         std::fs::create_dir_all(run).with_context(|| run.display().to_string())?;
         let lock = lock.map_or_else(|| Lock::take(run), Ok)?;
         refuse_used(run, overwrite)?;
+        let new = is_new.then(|| Unfinished::new(run.to_path_buf()));
         let place = softdict_files::temporary(run);
-        Ok(Self { run, is_new, place: Unfinished::new(place), lock: Some(lock) })
+        Ok(Self { run, new, place: Unfinished::new(place), lock: Some(lock) })
     }
 
     /// The folder to write to.
@@ -81,18 +83,17 @@ impl<'a> Staged<'a> {
             let to = data.join(name);
             std::fs::rename(self.place.path().join(name), &to).with_context(|| to.display().to_string())?;
         }
-        self.is_new = false;
+        if let Some(new) = self.new.take() {
+            new.release();
+        }
         Ok((data, self.lock.take()))
     }
 }
 
 impl Drop for Staged<'_> {
     fn drop(&mut self) {
-        // a folder that holds something stays
+        // before the run's folder, which goes only when nothing is in it
         let _ = std::fs::remove_dir_all(self.place.path());
-        if self.is_new {
-            let _ = std::fs::remove_dir(self.run);
-        }
     }
 }
 
