@@ -77,6 +77,53 @@ fn pointers_that_a_copy_lost_or_made_folders_of_come_back_and_the_best_stays() {
     }
 }
 
+/// Copies a run with its links followed.
+fn followed(lab: &Lab, to: &str) {
+    let mut copy = std::process::Command::new("cp");
+    assert!(copy.args(["-rL", "run", to]).current_dir(lab.path("")).status().unwrap().success());
+}
+
+#[test]
+fn the_whole_one_of_two_copies_of_a_checkpoint_is_kept() {
+    let lab = Lab::trained(&[]);
+    let weights = lab.read("run/last/model.safetensors");
+    let damages: [fn(&Lab); 3] = [
+        |lab| lab.write("copy/step-000020/model.safetensors", ""),
+        |lab| fs::remove_file(lab.path("copy/step-000020/config.json")).unwrap(),
+        |lab| {
+            fs::remove_dir_all(lab.path("copy/step-000020")).unwrap();
+            symlink("nowhere", lab.path("copy/step-000020")).unwrap();
+        },
+    ];
+    for damage in damages {
+        followed(&lab, "copy");
+        damage(&lab);
+        lab.resume("copy", &[]).ok().says(&["already at step 20"]);
+        assert!(lab.read("copy/step-000020/model.safetensors") == weights);
+        lab.softdict(&["sample", "copy", "--tokens", "3"]).ok();
+        fs::remove_dir_all(lab.path("copy")).unwrap();
+    }
+    // neither of them
+    followed(&lab, "copy");
+    for folder in ["last", "best", "step-000020"] {
+        lab.write(&format!("copy/{folder}/model.safetensors"), &weights[..100]);
+    }
+    lab.resume("copy", &["train.steps=30"]).fails(1).says(&["model.safetensors", "copy/last"]);
+}
+
+#[test]
+fn a_copy_whose_pointers_are_folders_is_overwritten_whole() {
+    let lab = Lab::trained(&["train.steps=30"]);
+    followed(&lab, "copy");
+    lab.train("copy", &[]).args(&["--overwrite"]).ok();
+    assert!(lab.path("copy/last").is_symlink() && !lab.has("copy/step-000030"));
+    lab.resume("copy", &["train.steps=25"]).ok();
+    lab.train("plain", &[]).ok();
+    assert!(
+        lab.read("copy/step-000020/model.safetensors") == lab.read("plain/step-000020/model.safetensors")
+    );
+}
+
 #[test]
 fn a_best_checkpoint_that_is_gone_is_told_once_and_the_run_goes_on() {
     let lab = overfitted();

@@ -61,6 +61,45 @@ fn links_in_a_run_lead_no_writing_and_no_removing_out_of_it() {
 }
 
 #[test]
+fn ids_of_another_run_are_neither_trained_on_nor_replaced() {
+    let lab = lab();
+    lab.write("bytes.txt", lab.read("text.txt"));
+    lab.train("bytes", &["tokenizer.kind=byte"]).ok();
+    let before = lab.snapshot("bytes");
+    fs::remove_dir_all(lab.path("run/data")).unwrap();
+    symlink("../bytes/data", lab.path("run/data")).unwrap();
+    let says = ["run/data", "another tokenizer"];
+    lab.resume("run", &["train.steps=30"]).fails(1).says(&says);
+    lab.resume("run", &["train.steps=30"]).arg("text.txt").fails(1).says(&says);
+    assert_eq!(lab.snapshot("bytes"), before);
+}
+
+#[test]
+fn what_was_in_a_folder_before_a_run_stays() {
+    for (name, link) in [("data/train.bin", false), ("best/mine.txt", false), ("data", true)] {
+        let lab = Lab::new();
+        fs::create_dir_all(lab.path("used").join(name).parent().unwrap()).unwrap();
+        if link {
+            fs::create_dir(lab.path("elsewhere")).unwrap();
+            symlink("../elsewhere", lab.path("used").join(name)).unwrap();
+        } else {
+            lab.write(&format!("used/{name}"), "some numbers of mine");
+        }
+        let before = lab.snapshot("used");
+        let first = name.split('/').next().unwrap();
+        for how in [&[][..], &["--overwrite"]] {
+            lab.train("used", &[]).args(how).fails(1).says(&[&format!("used/{first}"), "is not softdict's"]);
+        }
+        assert_eq!(lab.snapshot("used"), before);
+    }
+    // the text itself
+    let lab = Lab::trained(&[]);
+    fs::copy(lab.path("text.txt"), lab.path("run/metrics.jsonl")).unwrap();
+    let train = ["train", "run/metrics.jsonl", "--out", "run", "--overwrite"];
+    lab.softdict(&train).set(&TINY).fails(1).says(&["metrics.jsonl", "the run would replace it"]);
+}
+
+#[test]
 fn a_pointer_leads_to_a_checkpoint_of_its_run_however_it_is_written() {
     let lab = lab();
     let point = |target: &std::path::Path| {
@@ -157,6 +196,20 @@ fn reports_do_not_replace_what_is_read_or_what_a_run_needs() {
     lab.softdict(&["heads", "run", "text.html", "--html", "text.html"]).fails(1).says(&["was to be read"]);
     let npz = ["export", "run", "--format", "npz", "--out", "run/metrics.jsonl"];
     lab.softdict(&npz).fails(1).says(&["run/metrics.jsonl"]);
+    // weights that are links, as in the cache of Hugging Face, and a link to another name of a weight
+    fs::create_dir(lab.path("cache")).unwrap();
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        symlink(lab.path("run/best").join(name), lab.path("cache").join(name)).unwrap();
+    }
+    lab.softdict(&attention).args(&["cache/config.json"]).fails(1).says(&["is part of a checkpoint"]);
+    fs::hard_link(lab.path("run/best/model.safetensors"), lab.path("hard")).unwrap();
+    symlink("hard", lab.path("out.json")).unwrap();
+    lab.softdict(&attention).args(&["out.json"]).ok();
+    // what is no file stays what it is
+    let pipe = lab.path("pipe.npz");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    lab.softdict(&["export", "run", "--out", "pipe.npz"]).fails(1).says(&["pipe.npz"]);
+    assert!(!pipe.metadata().unwrap().is_file());
     assert_eq!((lab.snapshot("run"), lab.read("text.txt")), before);
     // beside them there is room
     lab.softdict(&attention).args(&["run/mine.json"]).ok();

@@ -160,8 +160,10 @@ pub(crate) fn remove_own(folder: &Path) -> io::Result<bool> {
         _ => {}
     }
     for name in OWN_FILES {
-        match fs::remove_file(folder.join(name)) {
-            Err(error) if !absent(&error) => return Err(error),
+        let file = folder.join(name);
+        // a folder of that name is not ours
+        match fs::remove_file(&file) {
+            Err(error) if !absent(&error) && !file.is_dir() => return Err(error),
             _ => {}
         }
     }

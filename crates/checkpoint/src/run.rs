@@ -141,15 +141,23 @@ pub fn mend_pointers(run: &Path) -> Result<()> {
             continue;
         }
         let Some(manifest) = Manifest::read(&pointer)? else {
-            // stays when something is in it, and is an error where it is needed
-            let _ = fs::remove_dir(&pointer);
+            // what is in it is somebody's own
+            fs::remove_dir(&pointer).map_err(|_| Error::Taken { path: pointer.clone() })?;
             continue;
         };
         let step = step_folder(manifest.progress.step);
         let home = run.join(&step);
-        if fs::symlink_metadata(&home).is_ok() {
+        let is_home_whole = !home.is_symlink()
+            && Manifest::read(&home)
+                .is_ok_and(|own| own.is_some_and(|own| own.verify(&home, |_| true).is_ok()));
+        if is_home_whole {
             remove_checkpoint(&pointer)?;
         } else {
+            // the copy is all that there is, if it is whole
+            manifest.verify(&pointer, |_| true)?;
+            if fs::symlink_metadata(&home).is_ok() {
+                remove_checkpoint(&home)?;
+            }
             fs::rename(&pointer, &home).map_err(Error::io(&home, "take the checkpoint's name"))?;
         }
         point(run, name, &step)?;

@@ -67,6 +67,10 @@ fn beyond(parameters: &Parameters, dtype: WeightType) -> Option<(String, f32)> {
 /// When its manifest cannot be written. Without one there is nothing that could be wrong.
 pub fn annotate(folder: &Path, progress: Progress) -> Result<()> {
     let path = folder.join(MANIFEST);
+    if folder.is_symlink() {
+        // what it leads to is read only
+        return Ok(());
+    }
     let Some(manifest) = Manifest::read(folder)? else { return Ok(()) };
     write(&path, &pretty(&path, &Manifest { progress, ..manifest })?)
 }

@@ -75,6 +75,7 @@ fn main() -> ExitCode {
         Command::Corpus(args) => commands::corpus::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => commands::completions::run(&args).map(|()| ExitCode::SUCCESS),
     };
+    signals::let_end();
     match result {
         Ok(code) => code,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,

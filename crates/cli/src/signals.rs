@@ -20,6 +20,8 @@ const LOOK: Duration = Duration::from_millis(25);
 /// Whether a run is in training, and which signal asked it to end (0 for none).
 static TRAINING: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicUsize = AtomicUsize::new(0);
+/// Whether the program is ending because of a signal.
+static ENDING: AtomicBool = AtomicBool::new(false);
 static LATEST: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// Listens from now on.
@@ -43,7 +45,7 @@ fn watch(latest: &AtomicUsize) {
     loop {
         std::thread::sleep(LOOK);
         let signal = latest.swap(0, Ordering::Relaxed);
-        if first.is_some_and(|first| first.elapsed() > SILENT) && !told {
+        if first.is_some_and(|first| first.elapsed() > SILENT) && !told && TRAINING.load(Ordering::Relaxed) {
             notice("stopping after this update, which is saved; a second signal ends at once and loses it");
             told = true;
         }
@@ -55,6 +57,7 @@ fn watch(latest: &AtomicUsize) {
                 ASKED.store(signal, Ordering::Relaxed);
             }
             (signal, _) => {
+                ENDING.store(true, Ordering::Relaxed);
                 softdict_files::discard_unfinished();
                 #[expect(clippy::exit, reason = "the rest of the program waits for something else")]
                 std::process::exit(128 + signal as i32)
@@ -66,6 +69,18 @@ fn watch(latest: &AtomicUsize) {
 /// From now on the first signal asks a run to save and end.
 pub(crate) fn training() {
     TRAINING.store(true, Ordering::Relaxed);
+}
+
+/// From now on a signal ends the program as it ends any other: nothing is left to save.
+pub(crate) fn trained() {
+    TRAINING.store(false, Ordering::Relaxed);
+}
+
+/// Waits for the end where a signal brought it on: what fails meanwhile fails because of that.
+pub(crate) fn let_end() {
+    while ENDING.load(Ordering::Relaxed) {
+        std::thread::park();
+    }
 }
 
 /// Whether the run was asked to end.

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Files of a run beside its checkpoints and ids, and the ids.
-const OF_RUN: [&str; 2] = ["settings.toml", "metrics.jsonl"];
+/// Files of a run beside its checkpoints and ids, with pointers that are files, and the ids.
+const OF_RUN: [&str; 4] = ["settings.toml", "metrics.jsonl", "last", "best"];
 const OF_DATA: [&str; 3] = ["data.json", "train.bin", "val.bin"];
 
 /// Whether a file can be put at `path`, before much work is done for it.
@@ -27,33 +27,61 @@ pub(crate) fn check_place(path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     if inputs.iter().any(|input| input.canonicalize().is_ok_and(|input| input == real)) {
         bail!("it is what was to be read; give another name");
     }
-    let named = |names: &[&str]| real.file_name().is_some_and(|name| names.iter().any(|own| name == *own));
-    let beside = |names: &[&str]| names.iter().all(|name| real.with_file_name(name).is_file());
-    if named(&OWN_FILES) && (beside(&["softdict.json"]) || beside(&["config.json", "model.safetensors"])) {
-        bail!("it is part of a checkpoint; give another name");
-    }
-    if (named(&OF_RUN) && beside(&OF_RUN)) || (named(&OF_DATA) && beside(&OF_DATA)) {
-        bail!("it is part of a run; give another name");
+    // by the name that was given as well: files of a checkpoint may be links to others
+    for path in [path, &real] {
+        if let Some(owner) = owner(path) {
+            bail!("it is part of a {owner}; give another name");
+        }
     }
     Ok(())
 }
 
-/// Writes a file so that it is there whole or not at all, however large it is; through a link, as it goes. Returns how
-/// many bytes it has.
+/// What needs the file of this name, where it is.
+fn owner(path: &Path) -> Option<&'static str> {
+    let name = path.file_name()?.to_str()?;
+    let beside = |other: &str| other != name && path.with_file_name(other).exists();
+    let weights = OWN_FILES.contains(&name) || (name.starts_with("model") && name.contains(".safetensors"));
+    let is_checkpoint =
+        || beside("softdict.json") || beside("model.safetensors") || beside("model.safetensors.index.json");
+    if weights && is_checkpoint() {
+        return Some("checkpoint");
+    }
+    let of_run =
+        OF_RUN.contains(&name) && (OF_RUN.iter().any(|other| beside(other)) || beside("data/data.json"));
+    let of_data = OF_DATA.contains(&name) && OF_DATA.iter().all(|other| *other == name || beside(other));
+    (of_run || of_data).then_some("run")
+}
+
+/// Whether a link leads to a file that is open already, as /dev/stdout does: that one cannot be replaced.
+fn leads_to_open(path: &Path) -> bool {
+    let mut path = path.to_path_buf();
+    for _ in 0..8 {
+        if path.starts_with("/proc") {
+            return true;
+        }
+        let Ok(target) = path.read_link() else { return false };
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    true
+}
+
+/// Writes a file so that it is there whole or not at all, however large it is; where a link leads to a file, that one.
+/// Returns how many bytes it has.
 pub(crate) fn write_file(
     path: &Path,
     write: &mut dyn FnMut(&mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<u64> {
     check_place(path, &[])?;
-    // a pipe, a device or a link, such as /dev/stdout, cannot be replaced by a file: what it leads to is written
-    if path.is_symlink() || (path.exists() && !path.is_file()) {
+    // a pipe, a device or what is open already is written as it goes
+    if path.exists() && (!path.is_file() || leads_to_open(path)) {
         let mut out = Counted { out: BufWriter::new(File::create(path)?), bytes: 0 };
         write(&mut out)?;
         out.flush()?;
         return Ok(out.bytes);
     }
-    path.file_name().context("it has no file name")?;
-    let mut out = Counted { out: NewFile::create(path)?, bytes: 0 };
+    let place = if path.is_symlink() { path.canonicalize()? } else { path.to_path_buf() };
+    place.file_name().context("it has no file name")?;
+    let mut out = Counted { out: NewFile::create(&place)?, bytes: 0 };
     write(&mut out)?;
     out.out.commit()?;
     Ok(out.bytes)

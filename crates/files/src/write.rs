@@ -54,6 +54,13 @@ impl NewFile {
     /// # Errors
     /// When its folder does not take it, or an older file is there that may not be written: it then keeps its permissions.
     pub fn create(path: &Path) -> io::Result<Self> {
+        // a link is replaced itself, whatever it leads to
+        if path.symlink_metadata().is_ok_and(|there| !there.is_file() && !there.is_symlink()) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is there already and is no regular file",
+            ));
+        }
         let old = path.metadata().ok();
         if old.as_ref().is_some_and(|old| old.permissions().readonly()) {
             return Err(io::Error::new(
@@ -221,6 +228,18 @@ mod tests {
         assert!(write(&path, b"newer").unwrap_err().to_string().contains("may not be written"));
         assert_eq!(fs::read(&path).unwrap(), b"new");
         mode(0o600);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_is_no_file_is_not_replaced_by_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for path in [pipe.as_path(), folder.path()] {
+            assert!(write(path, b"x").unwrap_err().to_string().contains("no regular file"));
+        }
+        assert!(!pipe.metadata().unwrap().is_file());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::args::TokenizerAction;
 use crate::checkpoint::open_tokenizer;
 use crate::output::{self, grouped, notice};
 use crate::usage;
-use crate::written::check_place;
+use crate::written::{check_place, write_file};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use softdict_inspect::labels::label;
@@ -44,7 +44,7 @@ fn train(text: &Path, kind: &Kind, vocab_size: Option<usize>, out: &Path) -> any
         None => format!("--kind {kind}"),
     })?;
     tokenizer.notes().iter().for_each(notice);
-    tokenizer.save(out).with_context(place)?;
+    write_file(out, &mut |file| Ok(file.write_all(tokenizer.to_json())?)).with_context(place)?;
     notice(format!(
         "{}: {} tokenizer with {} entries",
         out.display(),

@@ -74,7 +74,7 @@ impl Trainer<'_> {
             return Ok(None);
         }
         let pointer = run.join(Which::Best.name());
-        if pointer.is_symlink() {
+        if pointer.is_symlink() || pointer.is_file() {
             std::fs::remove_file(&pointer)
                 .map_err(TrainError::io(&pointer, "remove the pointer that leads nowhere in"))?;
         }

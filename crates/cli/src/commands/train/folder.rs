@@ -4,6 +4,8 @@ use super::lock::Lock;
 use crate::args::Train;
 use anyhow::Context;
 use softdict_files::Unfinished;
+use softdict_tokenizer::DataRecord;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// The run's folder: `--out`, else `checkpoints/` and the name of the text.
@@ -29,6 +31,7 @@ const DATA: [&str; 3] = ["train.bin", "val.bin", "data.json"];
 /// When the folder holds a run and nothing was said about it. What a run left that was cut off before its first
 /// checkpoint is no run: there is nothing in it to lose.
 pub(super) fn refuse_used(run: &Path, overwrite: bool) -> anyhow::Result<()> {
+    refuse_foreign(run, overwrite)?;
     if overwrite || !run.exists() {
         return Ok(());
     }
@@ -41,6 +44,63 @@ pub(super) fn refuse_used(run: &Path, overwrite: bool) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// # Errors
+/// When something that is not softdict's lies where a run would put its own, whatever may be overwritten.
+fn refuse_foreign(run: &Path, overwrite: bool) -> anyhow::Result<()> {
+    let foreign = |path: &Path| {
+        anyhow::bail!(
+            "{} is not softdict's, and a run would take its place: move it away, or choose another folder by --out",
+            path.display()
+        )
+    };
+    for pointer in POINTERS.map(|name| run.join(name)) {
+        let is_folder = pointer.is_dir() && !pointer.is_symlink();
+        let is_empty = || std::fs::read_dir(&pointer).is_ok_and(|mut entries| entries.next().is_none());
+        if is_folder && !pointer.join("softdict.json").exists() && !is_empty() {
+            return foreign(&pointer);
+        }
+    }
+    let data = run.join("data");
+    let is_run = || FILES.iter().any(|name| run.join(name).exists());
+    if data.is_symlink() && !(overwrite && is_run()) {
+        return foreign(&data);
+    }
+    if DataRecord::open(&data).is_err() {
+        let ids = ["train.bin", "val.bin"].map(|name| data.join(name));
+        if let Some(path) = ids.iter().find(|path| path.exists() && !begins_as_ids(path)) {
+            return foreign(path);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file is one of ids, or one that was cut off before it said so.
+fn begins_as_ids(path: &Path) -> bool {
+    let mark = softdict_files::open(path).and_then(|mut file| {
+        let mut mark = Vec::new();
+        std::io::Read::take(&mut file, 8).read_to_end(&mut mark)?;
+        Ok(mark)
+    });
+    mark.is_ok_and(|mark| b"softdict".starts_with(&mark))
+}
+
+/// # Errors
+/// When the text to train on is one of the files that the run would replace.
+pub(super) fn refuse_own_text(run: &Path, text: Option<&Path>) -> anyhow::Result<()> {
+    let Some(real) = text.and_then(|text| text.canonicalize().ok()) else { return Ok(()) };
+    if own_files(run).any(|path| path.canonicalize().is_ok_and(|path| path == real)) {
+        anyhow::bail!("{}: the run would replace it; choose another folder by --out", real.display());
+    }
+    Ok(())
+}
+
+/// The files of a run beside its checkpoints.
+fn own_files(run: &Path) -> impl Iterator<Item = PathBuf> {
+    let data = run.join("data");
+    let own = FILES.map(|name| run.join(name));
+    own.into_iter().chain(DATA.map(|name| data.join(name)))
 }
 
 /// A place in the run's folder for its token ids until they are known to be right: what fails before
@@ -104,10 +164,14 @@ fn remove_run(run: &Path) -> anyhow::Result<()> {
         // what it leads to is not ours
         std::fs::remove_file(&data).with_context(|| format!("{}: cannot be replaced", data.display()))?;
     }
-    let own = FILES.iter().map(|name| run.join(name)).chain(DATA.iter().map(|name| data.join(name)));
-    let pointers =
-        POINTERS.iter().map(|name| run.join(name)).filter(|path| path.is_symlink() || path.is_file());
-    for path in own.chain(pointers) {
+    for pointer in POINTERS.map(|name| run.join(name)) {
+        if pointer.is_dir() && !pointer.is_symlink() {
+            // a copy of what it led to, or what a copy left of it
+            softdict_checkpoint::remove_checkpoint(&pointer)?;
+        }
+    }
+    let pointers = POINTERS.map(|name| run.join(name)).into_iter();
+    for path in own_files(run).chain(pointers.filter(|path| path.is_symlink() || path.is_file())) {
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("{}: cannot be replaced", path.display()));

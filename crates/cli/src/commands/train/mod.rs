@@ -88,6 +88,7 @@ pub(crate) fn run(args: &Train) -> anyhow::Result<ExitCode> {
     // until here there is nothing to save, and a signal ends the program as it ends any other
     signals::training();
     let outcome = trainer.run(&mut watch, &signals::asked)?;
+    signals::trained();
     drop(watch);
     finish(&run, &outcome, &prepared, &device)?;
     Ok(signals::exit_code())

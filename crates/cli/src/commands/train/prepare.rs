@@ -1,6 +1,6 @@
 //! Everything that a run needs, checked before its folder is touched.
 
-use super::folder::{Staged, refuse_used};
+use super::folder::{Staged, refuse_own_text, refuse_used};
 use super::lock::Lock;
 use crate::args::Train;
 use crate::checkpoint::{self, Loaded};
@@ -122,6 +122,7 @@ pub(super) fn started(
     settings.check()?;
     let text = text(args, settings.train.objective)?;
     refuse_used(run, args.overwrite)?;
+    refuse_own_text(run, args.text.as_deref())?;
     if let (Some(reason), None, None) = (reason, &args.config, &from) {
         output::notice(reason);
     }
@@ -283,33 +284,39 @@ pub(super) fn resumed(
     let (dataset, text_name) = if args.text.is_some() {
         let text = text(args, settings.train.objective)
             .context("a run that goes on has the ids of its text, which can be left out")?;
-        check_same_text(run, &folder, &text)?;
-        let fraction = settings.data.val_fraction;
-        let (dataset, _) =
-            Dataset::open_or_encode(&tokenizer, &text, run.join("data"), fraction, &mut |_, _| ())?;
+        check_same_text(&folder, &text)?;
+        let (data, fraction) = (run.join("data"), settings.data.val_fraction);
+        // nothing is written through a link
+        let dataset = if data.is_symlink() {
+            Dataset::open(&data)?
+        } else {
+            Dataset::open_or_encode(&tokenizer, &text, &data, fraction, &mut |_, _| ())?.0
+        };
         (dataset, text.name().to_owned())
     } else {
         let data = Dataset::open(run.join("data"))
             .context("the run lacks its ids; give it its text again, as in train TEXT --resume")?;
         (data, "the run's text".to_owned())
     };
+    if dataset.record.tokenizer_sha256 != tokenizer.sha256() {
+        anyhow::bail!(
+            "{}: the ids were made with another tokenizer than the checkpoint's; give the run its text again, as in train TEXT --resume",
+            run.join("data").display()
+        );
+    }
     let start = Start::Resume(checkpoint.parameters, folder);
     Ok(Prepared { settings, config: checkpoint.config, tokenizer, dataset, text_name, start, _lock: lock })
 }
 
 /// # Errors
-/// When the text's content is not what the checkpoint was trained on, or the ids would have to be made again elsewhere.
-fn check_same_text(run: &Path, folder: &Path, text: &TextFile) -> anyhow::Result<()> {
+/// When the text's content is not what the checkpoint was trained on.
+fn check_same_text(folder: &Path, text: &TextFile) -> anyhow::Result<()> {
     let (_, state) = softdict_checkpoint::load_trainer(folder)?;
     let then = State::from_json(folder, state)?.text_sha256;
     let now = text.sha256().to_owned();
     if now != then {
         let key = format!("the content of {} (SHA-256)", text.name());
         return Err(TrainError::Changed { key, now, then }.into());
-    }
-    let data = run.join("data");
-    if data.is_symlink() && Dataset::open(&data).is_err() {
-        anyhow::bail!("{}: it is a link, and nothing is written through one", data.display());
     }
     Ok(())
 }
