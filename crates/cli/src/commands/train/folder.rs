@@ -3,7 +3,7 @@
 use super::lock::Lock;
 use crate::args::Train;
 use anyhow::Context;
-use softdict_files::Unfinished;
+use softdict_files::{NEW, Unfinished};
 use softdict_tokenizer::DataRecord;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,9 @@ impl<'a> Staged<'a> {
         let lock = lock.map_or_else(|| Lock::take(run), Ok)?;
         refuse_used(run, overwrite)?;
         let new = is_new.then(|| Unfinished::new(run.to_path_buf()));
-        let place = softdict_files::temporary(run);
+        // one name, so that what a killed run left here goes; a link goes itself, not what it leads to
+        let place = run.join(format!("{NEW}data"));
+        let _ = std::fs::remove_dir_all(&place);
         Ok(Self { run, new, place: Unfinished::new(place), lock: Some(lock) })
     }
 
@@ -209,6 +211,18 @@ mod tests {
             assert!(run.join(name).exists(), "{name}");
         }
         assert!(!run.join("data/train.bin").exists() && !run.join("settings.toml").exists());
+    }
+
+    #[test]
+    fn ids_that_a_killed_run_was_making_go_with_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join(".softdict-new-data");
+        std::fs::create_dir(&left).unwrap();
+        std::fs::write(left.join("train.bin"), "half of them").unwrap();
+        let staged = Staged::new(folder.path(), None, false).unwrap();
+        assert!(!left.exists() && staged.data() == left);
+        drop(staged);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
