@@ -129,7 +129,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// As [`write`], of a file that `make` writes under the name it is given.
+/// As [`write()`], of a file that `make` writes under the name it is given.
 ///
 /// # Errors
 /// Those of `make`, and as [`NewFile`].
@@ -156,7 +156,7 @@ pub fn link(path: &Path, target: &str) -> io::Result<()> {
 /// A file that holds the name, where links need special rights.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 #[cfg(not(unix))]
 pub fn link(path: &Path, target: &str) -> io::Result<()> {
     write(path, target.as_bytes())
