@@ -7,9 +7,10 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Files of a run beside its checkpoints and ids, with pointers that are files, and the ids.
-const OF_RUN: [&str; 4] = ["settings.toml", "metrics.jsonl", "last", "best"];
-const OF_DATA: [&str; 3] = ["data.json", "train.bin", "val.bin"];
+/// What a run writes beside its checkpoints, what points to them, and the ids in its `data`.
+pub(crate) const RUN_FILES: [&str; 2] = ["settings.toml", "metrics.jsonl"];
+pub(crate) const POINTERS: [&str; 2] = ["last", "best"];
+pub(crate) const DATA_FILES: [&str; 3] = ["train.bin", "val.bin", "data.json"];
 
 /// Whether a file can be put at `path`, before much work is done for it.
 ///
@@ -46,9 +47,9 @@ fn owner(path: &Path) -> Option<&'static str> {
     if weights && is_checkpoint() {
         return Some("checkpoint");
     }
-    let of_run =
-        OF_RUN.contains(&name) && (OF_RUN.iter().any(|other| beside(other)) || beside("data/data.json"));
-    let of_data = OF_DATA.contains(&name) && OF_DATA.iter().all(|other| *other == name || beside(other));
+    let run_files = || RUN_FILES.into_iter().chain(POINTERS);
+    let of_run = run_files().any(|own| own == name) && run_files().chain(["data/data.json"]).any(beside);
+    let of_data = DATA_FILES.contains(&name) && DATA_FILES.iter().all(|own| *own == name || beside(own));
     (of_run || of_data).then_some("run")
 }
 

@@ -87,12 +87,6 @@ impl Tokenizer {
         hex(&Sha256::digest(&self.json))
     }
 
-    /// Writes the `tokenizer.json`, whole or not at all.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        softdict_files::write(path, &self.json).map_err(Error::io(path, "write the tokenizer file"))
-    }
-
     /// What the tokenizer is, told from its file.
     pub fn kind(&self) -> &DetectedKind {
         &self.kind

@@ -102,7 +102,7 @@ fn our_kinds_are_recognised_after_loading() {
     for (tokenizer, kind) in
         all_kinds(PROSE).iter().zip([DetectedKind::Char, DetectedKind::Byte, DetectedKind::Bpe])
     {
-        tokenizer.save(&path).unwrap();
+        std::fs::write(&path, tokenizer.to_json()).unwrap();
         for place in [path.as_path(), folder.path()] {
             let loaded = Tokenizer::from_file(place).unwrap();
             assert_eq!(loaded.kind(), &kind);

@@ -2,6 +2,7 @@
 
 use super::lock::Lock;
 use crate::args::Train;
+use crate::written::{DATA_FILES, POINTERS, RUN_FILES};
 use anyhow::Context;
 use softdict_files::{NEW, Unfinished};
 use softdict_tokenizer::DataRecord;
@@ -22,11 +23,6 @@ pub(super) fn folder(args: &Train) -> anyhow::Result<PathBuf> {
     Ok(Path::new("checkpoints").join(name))
 }
 
-/// What a run writes beside its checkpoints.
-const FILES: [&str; 2] = ["settings.toml", "metrics.jsonl"];
-const POINTERS: [&str; 2] = ["last", "best"];
-const DATA: [&str; 3] = ["train.bin", "val.bin", "data.json"];
-
 /// # Errors
 /// When the folder holds a run and nothing was said about it. What a run left that was cut off before its first
 /// checkpoint is no run: there is nothing in it to lose.
@@ -36,7 +32,8 @@ pub(super) fn refuse_used(run: &Path, overwrite: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let has_checkpoints = !softdict_checkpoint::list_steps(run)?.is_empty();
-    let foreign = FILES.iter().any(|name| run.join(name).exists()) && !run.join("data/data.json").exists();
+    let foreign =
+        RUN_FILES.iter().any(|name| run.join(name).exists()) && !run.join("data/data.json").exists();
     if has_checkpoints || foreign {
         anyhow::bail!(
             "{} holds a run already: go on with it by --resume, replace it by --overwrite, or choose another folder by --out",
@@ -63,7 +60,7 @@ fn refuse_foreign(run: &Path, overwrite: bool) -> anyhow::Result<()> {
         }
     }
     let data = run.join("data");
-    let is_run = || FILES.iter().any(|name| run.join(name).exists());
+    let is_run = || RUN_FILES.iter().any(|name| run.join(name).exists());
     if data.is_symlink() && !(overwrite && is_run()) {
         return foreign(&data);
     }
@@ -99,8 +96,8 @@ pub(super) fn refuse_own_text(run: &Path, text: Option<&Path>) -> anyhow::Result
 /// The files of a run beside its checkpoints.
 fn own_files(run: &Path) -> impl Iterator<Item = PathBuf> {
     let data = run.join("data");
-    let own = FILES.map(|name| run.join(name));
-    own.into_iter().chain(DATA.map(|name| data.join(name)))
+    let own = RUN_FILES.map(|name| run.join(name));
+    own.into_iter().chain(DATA_FILES.map(|name| data.join(name)))
 }
 
 /// A place in the run's folder for its token ids until they are known to be right: what fails before
@@ -141,7 +138,7 @@ impl<'a> Staged<'a> {
         remove_run(self.run)?;
         let data = self.run.join("data");
         std::fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
-        for name in DATA {
+        for name in DATA_FILES {
             let to = data.join(name);
             std::fs::rename(self.place.path().join(name), &to).with_context(|| to.display().to_string())?;
         }
